@@ -1,25 +1,17 @@
 """Answers of a target with what it computed on the way, on disk, for training to read."""
 
 import json
-import os
-from collections.abc import Iterator, Set
-from contextlib import suppress
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import DiskFullError, ModelError, UsageError
-from backends.base.safe_files import (
-    make_private_folder,
-    open_regular,
-    private_opener,
-    read_text,
-    sync_file,
-    write_whole,
-)
+from backends.base.safe_files import make_private_folder, read_text, write_whole
+from training.stored import Stored, packed, read, write
 
 LIKELY = 64
 """Likeliest next tokens kept after each token: the teacher's distribution, all but its tail."""
@@ -72,54 +64,42 @@ class CacheFacts:
         return tokens * (4 + 2 * self.states * self.width) + (tokens - first + 1) * LIKELY * 6
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where a sample lies: its line of the index."""
-
-    id: str
-    kind: str
-    temperature: float
-    length: int
-    first: int
-    is_private: bool
-    start: int
-
-
-_VERSION = 1
-_MOST_FACTS, _MOST_INDEX = 1 << 16, 1 << 28
-_FILES = _FACTS, _INDEX, _DATA = "facts.json", "index.jsonl", "samples.bin"
+_VERSION = 2
+_FACTS, _MOST_FACTS = "facts.json", 1 << 16
+_NUMBERED = "{:08}.npz"
+_ABOUT = ("id", "kind", "temperature", "first", "is_private")
 
 
 class SampleCache:
-    """A folder of samples: one file, and an index whose line is written once a sample is on disk.
+    """A folder of samples, a numbered file each: a killed process leaves whole ones.
 
-    A killed process leaves whole samples: what follows the last whole line is written over. One
-    process may add while others read what was there when they opened it.
+    One process may add while others read what was there when they opened it.
     """
 
-    def __init__(self, folder: Path, facts: CacheFacts, most_bytes: int) -> None:
-        self.folder, self.facts, self.most_bytes = folder, facts, most_bytes
-        self._index_bytes = self._end = 0
-        self.tokens = 0
-        """Of all answers."""
-        self._rows = dict[str, _Row]()
-        """By id, in order."""
-        for line, row in self._read():
-            self._count(line, row)
-
-    @classmethod
-    def open(cls, folder: Path, facts: CacheFacts, most_bytes: int = 1 << 40) -> Self:
+    def __init__(self, folder: Path, facts: CacheFacts, most_bytes: int = 1 << 40) -> None:
         """Open a folder, or begin one. most_bytes: that samples may take.
 
         Raises:
             UsageError: it is of another target, engine, template, or other layers.
+            ModelError: a sample is damaged.
             DiskFullError: it cannot be written.
         """
-        path = folder / _FACTS
-        wanted = json.loads(json.dumps({"version": _VERSION, **asdict(facts)}))
+        self.folder, self.facts, self.most_bytes = folder, facts, most_bytes
+        self._check()
+        self.tokens = self.n_bytes = 0
+        """Of all answers, and of all files."""
+        self._paths = dict[str, Path]()
+        """By id, in order."""
+        for path in sorted(folder.glob("*.npz")):
+            about, stored = self._read(path, "tokens")
+            self._count(path, about["id"], len(stored["tokens"]) - about["first"])
+
+    def _check(self) -> None:
+        path = self.folder / _FACTS
+        wanted = json.loads(json.dumps({"version": _VERSION, **asdict(self.facts)}))
         try:
             if not path.exists():
-                make_private_folder(folder)
+                make_private_folder(self.folder)
                 write_whole(path, json.dumps(wanted))
             found = json.loads(read_text(path, _MOST_FACTS))
         except ValueError:
@@ -129,32 +109,21 @@ class SampleCache:
         if found != wanted:
             differing = [name for name in wanted if found.get(name) != wanted[name]]
             raise UsageError(
-                f"the samples in {folder} cannot be used",
+                f"the samples in {self.folder} cannot be used",
                 f"they differ in {', '.join(differing)}",
                 "Remove them to begin anew.",
             )
-        return cls(folder, facts, most_bytes)
 
-    def _read(self) -> Iterator[tuple[bytes, _Row]]:
-        """Lines of whole samples."""
-        with suppress(FileNotFoundError):
-            size = (self.folder / _DATA).stat().st_size
-            lines = read_text(self.folder / _INDEX, _MOST_INDEX).splitlines(keepends=True)
-            for line in lines:
-                try:
-                    row = _Row(**json.loads(line))
-                    end = row.start + self.facts.n_bytes(row.length, row.first)
-                except (ValueError, TypeError):
-                    return
-                if not line.endswith("\n") or end > size:
-                    return
-                yield line.encode(), row
+    def _read(self, path: Path, *names: str) -> tuple[dict[str, Any], Stored]:
+        try:
+            return read(path, *names)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the sample in {path} cannot be read", str(error)) from error
 
-    def _count(self, line: bytes, row: _Row) -> None:
-        self._index_bytes += len(line)
-        self._rows[row.id] = row
-        self._end = row.start + self.facts.n_bytes(row.length, row.first)
-        self.tokens += row.length - row.first
+    def _count(self, path: Path, name: str, tokens: int) -> None:
+        self._paths[name] = path
+        self.n_bytes += path.stat().st_size
+        self.tokens += tokens
 
     def add(self, sample: Sample) -> bool:
         """Add a sample, whole or not at all; False if there is no room for it.
@@ -165,90 +134,41 @@ class SampleCache:
         """
         if not np.isfinite(sample.states).all():
             raise ModelError("the model cannot be learnt from", "its states are not finite")
-        length, start = len(sample.tokens), self._end
-        if self.n_bytes + self.facts.n_bytes(length, sample.first) > self.most_bytes:
-            return False
+        length = len(sample.tokens)
         assert sample.states.shape == (length, self.facts.states, self.facts.width)
         assert sample.likely.shape == sample.logs.shape == (length, LIKELY)
         shown = slice(sample.first - 1, None)
-        data = b"".join([
-            sample.tokens.astype("<i4").tobytes(),
-            sample.likely[shown].astype("<i4").tobytes(),
-            sample.logs[shown].astype("<f2").tobytes(),
-            _rounded(sample.states).tobytes(),
-        ])  # fmt: skip
-        row = _Row(
-            sample.id, sample.kind, sample.temperature, length, sample.first, sample.is_private,
-            start,
-        )  # fmt: skip
-        line = (json.dumps(asdict(row)) + "\n").encode()
-        try:
-            self._write(_DATA, start, data)
-            self._write(_INDEX, self._index_bytes, line)
-        except OSError as error:
-            raise DiskFullError("a sample cannot be kept", str(error)) from error
-        self._count(line, row)
+        arrays: Stored = {
+            "tokens": sample.tokens.astype(np.int32),
+            "states": _rounded(sample.states),
+            "likely": sample.likely[shown].astype(np.int32),
+            "logs": sample.logs[shown].astype(np.float16),
+        }
+        data = packed({name: getattr(sample, name) for name in _ABOUT}, arrays)
+        if self.n_bytes + len(data) > self.most_bytes:
+            return False
+        path = self.folder / _NUMBERED.format(len(self))
+        write(path, data)
+        self._count(path, sample.id, length - sample.first)
         return True
 
-    def _write(self, name: str, start: int, data: bytes) -> None:
-        """Write at a place of a file, and wait until the disk has it; nothing follows it then."""
-        path = self.folder / name
-        with open(path, "ab", opener=private_opener):
-            pass
-        with open(path, "r+b") as file:
-            file.truncate(start)
-            file.seek(start)
-            file.write(data)
-            sync_file(file)
-
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._paths)
 
     def sample(self, number: int) -> Sample:
-        """Read one. Raises OSError, ModelError: its file is gone or too short."""
-        row, facts = list(self._rows.values())[number], self.facts
-        shown = row.length - row.first + 1
-        with open_regular(self.folder / _DATA) as file:
-            file.seek(row.start)
-            data = file.read(facts.n_bytes(row.length, row.first))
-        if len(data) < facts.n_bytes(row.length, row.first):
-            raise ModelError(f"the samples in {self.folder} are damaged", "a file is too short")
-        at = 0
-
-        def take(dtype: str, *shape: int) -> NDArray[Any]:
-            nonlocal at
-            start, count = at, int(np.prod(shape))
-            at += count * np.dtype(dtype).itemsize
-            return np.frombuffer(data, dtype, count, start).reshape(shape)
-
-        likely = np.zeros((row.length, LIKELY), np.int32)
-        logs = np.zeros((row.length, LIKELY), np.float32)
-        tokens = take("<i4", row.length)
-        likely[row.first - 1 :] = take("<i4", shown, LIKELY)
-        logs[row.first - 1 :] = take("<f2", shown, LIKELY)
-        states = take("<u2", row.length, facts.states, facts.width).astype(np.uint32) << 16
-        return Sample(
-            row.id, row.kind, row.temperature, tokens, row.first, states.view(np.float32),
-            likely, logs, row.is_private,
-        )  # fmt: skip
-
-    @property
-    def n_bytes(self) -> int:
-        return self._end + self._index_bytes
+        """Read one. Raises ModelError: its file is gone or damaged."""
+        about, stored = self._read(list(self._paths.values())[number])
+        tokens, shown = stored["tokens"], slice(about["first"] - 1, None)
+        likely = np.zeros((len(tokens), LIKELY), np.int32)
+        logs = np.zeros((len(tokens), LIKELY), np.float32)
+        likely[shown], logs[shown] = stored["likely"], stored["logs"]
+        states = (stored["states"].astype(np.uint32) << 16).view(np.float32)
+        return Sample(**about, tokens=tokens, states=states, likely=likely, logs=logs)
 
     @property
     def done(self) -> Set[str]:
         """Ids of the samples that are in."""
-        return self._rows.keys()
-
-    def delete(self) -> None:
-        """Remove the samples, which are text; the folder too, if nothing else is in it."""
-        self._rows.clear()
-        self._index_bytes = self._end = self.tokens = 0
-        for name in reversed(_FILES):
-            (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):
-            os.rmdir(self.folder)
+        return self._paths.keys()
 
 
 def _rounded(states: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -33,6 +33,6 @@ class TrainSettings:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the losses of drafted tokens, by position; EAGLE-1 learns the first alone."""
-        trained = 1 if self.method == "eagle1" else self.depth
+        """Of the losses of drafted tokens, by position; some learn the first alone."""
+        trained = 1 if self.method in ("eagle1", "distil") else self.depth
         return tuple(self.decay**position for position in range(trained))

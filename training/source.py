@@ -1,10 +1,10 @@
-"""What a head begins with of its target: a file's last layer, embeddings and output."""
+"""What is read of a model's file or folder: its last layer, embeddings and output, or all."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
@@ -12,45 +12,31 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError
 from backends.files.mlx_folder import WEIGHT_FILES, stored_tensors
+from training.layer import LayerShape
 
 Matrix = NDArray[np.float32]
 Rows = NDArray[np.float16]
 
 LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
 }
-"""Names in published folders, and llama.cpp's, of what a plain layer has."""
-_PERMUTED = ("llama", "eagle3")
-"""Architectures in whose files pairs that are rotated together are neighbours."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """Of a layer. base: of the rotary frequencies; epsilon: of the norms."""
-
-    width: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    base: float
-    epsilon: float
+"""Names of what a plain layer has: llama.cpp's, and those of published folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Weights of a target.
 
-    last: its last layer by published names, rotated pairs half a head apart; empty if it is of
-    another form. embeddings, output: of all tokens, (V, d).
+    last: its last layer, rotated pairs half a head apart; empty if it is of another form.
+    embeddings, output: of all tokens, (V, d).
     """
 
     path: Path
@@ -60,10 +46,6 @@ class Source:
     output_norm: Matrix
     embeddings: Rows
     output: Rows
-
-    @property
-    def width(self) -> int:
-        return self.shape.width
 
     @property
     def n_vocab(self) -> int:
@@ -77,49 +59,68 @@ def read_source(path: Path) -> Source:
         ModelError: a part that every head needs is missing.
     """
     try:
-        return _of_folder(path) if path.is_dir() else _of_file(path)
+        return _of_folder(path) if path.is_dir() else GgufFile(path).source(for_head=True)
     except (KeyError, OSError, ValueError) as error:
         raise ModelError(f"{path.name} cannot teach a head", f"{error} is missing in it") from error
 
 
-def _of_file(path: Path) -> Source:
-    reader = gguf.GGUFReader(path)
-    architecture = str(reader.fields["general.architecture"].contents())
+class GgufFile:
+    """A model's file, weights of which are read as floats."""
 
-    def number(key: str, usual: float | None = None) -> float:
-        field = reader.get_field(f"{architecture}.{key}")
-        if field is None:
-            if usual is None:
-                raise KeyError(key)
-            return usual
-        found: Any = field.contents()
+    def __init__(self, path: Path) -> None:
+        self.path, self._reader = path, gguf.GGUFReader(path)
+        self.architecture = cast("str", self._reader.fields["general.architecture"].contents())
+        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+
+    def fact(self, key: str) -> Any:
+        """Of the architecture; None if it is not told."""
+        field = self._reader.get_field(f"{self.architecture}.{key}")
+        return None if field is None else field.contents()
+
+    def number(self, key: str, usual: float | None = None) -> float:
+        """Of the last layer, where there is one for each. Raises KeyError: none, nor a usual."""
+        found: Any = self.fact(key)
+        if found is None:
+            found = usual
+        if found is None:
+            raise KeyError(key)
         return float(np.ravel(found)[-1])
 
-    stored = {tensor.name: tensor for tensor in reader.tensors}
-
-    def values(name: str) -> Matrix:
-        tensor = stored[f"{name}.weight"]
+    def values(self, name: str) -> Matrix:
+        tensor = self._tensors[name]
         return gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
 
-    width, heads = int(number("embedding_length")), int(number("attention.head_count"))
-    shape = LayerShape(
-        width,
-        int(number("feed_forward_length", 4 * width)),
-        heads,
-        int(number("attention.head_count_kv", heads)),
-        int(number("attention.key_length", width / heads)),
-        number("rope.freq_base", 10_000.0),
-        number("attention.layer_norm_rms_epsilon", 1e-5),
-    )
-    layers = int(number("block_count"))
-    last = _last(shape, lambda name: values(f"blk.{layers - 1}.{LAYER[name]}"))
-    if architecture in _PERMUTED and last:
-        last["self_attn.q_proj"] = halved(last["self_attn.q_proj"], shape.heads)
-        last["self_attn.k_proj"] = halved(last["self_attn.k_proj"], shape.kv_heads)
-    embeddings = values("token_embd").astype(np.float16)
-    has_output = "output.weight" in stored
-    output = values("output").astype(np.float16) if has_output else embeddings
-    return Source(path, shape, layers, last, values("output_norm"), embeddings, output)
+    def weights(self, wanted: Callable[[str], bool] = bool) -> dict[str, Matrix]:
+        """All those whose names are wanted."""
+        return {name: self.values(name) for name in self._tensors if wanted(name)}
+
+    def source(self, *, for_head: bool = False) -> Source:
+        """for_head: with pairs half a head apart, all of which are rotated, as in heads."""
+        number = self.number
+        width, heads = int(number("embedding_length")), int(number("attention.head_count"))
+        size = int(number("attention.key_length", width / heads))
+        layers = int(number("block_count"))
+        are_pairs = self.architecture == "llama"
+        shape = LayerShape(
+            width,
+            int(number("feed_forward_length", 4 * width)),
+            heads,
+            int(number("attention.head_count_kv", heads)),
+            size,
+            number("rope.freq_base", 10_000.0),
+            number("attention.layer_norm_rms_epsilon", 1e-5),
+            0 if for_head else int(number("rope.dimension_count", size)),
+            are_pairs and not for_head,
+        )
+        last = _last(shape, lambda name: self.values(f"blk.{layers - 1}.{name}.weight"))
+        if are_pairs and for_head and last:
+            last["attn_q"] = halved(last["attn_q"], shape.heads)
+            last["attn_k"] = halved(last["attn_k"], shape.kv_heads)
+        embeddings = self.values("token_embd.weight").astype(np.float16)
+        has_output = "output.weight" in self._tensors
+        output = self.values("output.weight").astype(np.float16) if has_output else embeddings
+        norm = self.values("output_norm.weight")
+        return Source(self.path, shape, layers, last, norm, embeddings, output)
 
 
 def _of_folder(path: Path) -> Source:
@@ -151,7 +152,7 @@ def _of_folder(path: Path) -> Source:
         path,
         shape,
         layers,
-        _last(shape, lambda name: values(f"{start}layers.{layers - 1}.{name}")),
+        _last(shape, lambda name: values(f"{start}layers.{layers - 1}.{LAYER[name]}")),
         values(f"{start}norm"),
         embeddings,
         values(output).astype(np.float16) if f"{output}.weight" in files else embeddings,
@@ -160,29 +161,12 @@ def _of_folder(path: Path) -> Source:
 
 def _last(shape: LayerShape, read: Callable[[str], Matrix]) -> dict[str, Matrix]:
     """The last layer, none if it has other parts or other shapes than a plain one."""
-    shapes = layer_shapes(shape)
+    shapes = shape.weights()
     try:
         found = {name: read(name) for name in LAYER}
     except KeyError:
         return {}
     return found if all(found[name].shape == shapes[name] for name in LAYER) else {}
-
-
-def layer_shapes(shape: LayerShape, inputs: int = 1) -> dict[str, tuple[int, ...]]:
-    """Shapes of a plain layer's weights, attention of which reads inputs states side by side."""
-    width, inner = shape.width, shape.feed_forward
-    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    return {
-        "input_layernorm": (width,),
-        "self_attn.q_proj": (queries, inputs * width),
-        "self_attn.k_proj": (keys, inputs * width),
-        "self_attn.v_proj": (keys, inputs * width),
-        "self_attn.o_proj": (width, queries),
-        "post_attention_layernorm": (width,),
-        "mlp.gate_proj": (inner, width),
-        "mlp.up_proj": (inner, width),
-        "mlp.down_proj": (width, inner),
-    }
 
 
 def halved(weights: Matrix, heads: int) -> Matrix:

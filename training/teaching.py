@@ -1,16 +1,14 @@
 """What samples teach: the vocabulary that is drafted, and what should follow a token."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.arrays import Array, Arrays, Weights
+from training.arrays import Array, Arrays
 from training.samples import Sample
-
-Numbers = NDArray[np.int32]
 
 
 def drafted_tokens(samples: Iterable[Sample], most: int, n_vocab: int) -> NDArray[np.int64]:
@@ -38,11 +36,11 @@ def spreads(samples: Sequence[Sample]) -> NDArray[np.float32]:
 class Vocabulary:
     """drafted: ids of the tokens, in order; numbers: of each id among them, -1 for none."""
 
-    drafted: NDArray[np.int64]
-    numbers: Numbers
+    drafted: NDArray[np.integer]
+    numbers: NDArray[np.int32]
 
     @classmethod
-    def of(cls, drafted: NDArray[np.int64], n_vocab: int) -> "Vocabulary":
+    def of(cls, drafted: NDArray[np.integer], n_vocab: int) -> "Vocabulary":
         numbers = np.full(n_vocab, -1, np.int32)
         numbers[drafted] = np.arange(len(drafted))
         return cls(drafted, numbers)
@@ -94,72 +92,8 @@ def missed(arrays: Arrays, logits: Array, to: Taught, acceptance: float) -> Arra
 
     acceptance: weight of the latter, the former has the rest.
     """
-    logs = arrays.along(logits, to.numbers) - arrays.log_sum_exp(logits)[:, None]
+    logs = arrays.along(logits, to.numbers) - arrays.ops.logsumexp(logits, -1)[:, None]
     loss = -(to.shares * logs).sum(-1) * (1.0 - acceptance)
     if acceptance:
-        loss = loss - arrays.minimum(logs.exp(), to.shares).sum(-1) * acceptance
+        loss = loss - arrays.ops.minimum(logs.exp(), to.shares).sum(-1) * acceptance
     return (loss * to.weights).sum()
-
-
-class Output:
-    """The layer that tells tokens from normed states.
-
-    It has the target's rows, or a rank: it is trained then, and begins as their best approximation
-    (SlimSpec, arXiv 2605.10453).
-    """
-
-    def __init__(self, arrays: Arrays, rows: NDArray[np.float16], rank: int) -> None:
-        self._arrays, self._rank, self._rows = arrays, rank, rows
-        self._fixed = None if rank else arrays.array(rows.astype(np.float32))
-
-    def first_weights(self) -> dict[str, NDArray[np.float32]]:
-        if not self._rank:
-            return {}
-        rows = self._rows.astype(np.float32)
-        directions = np.linalg.eigh(rows.T @ rows)[1][:, : -self._rank - 1 : -1]
-        return {
-            "lm_head.down": np.ascontiguousarray(directions.T),
-            "lm_head.up": rows @ directions,
-        }
-
-    def logits(self, weights: Weights, states: Array) -> Array:
-        if self._fixed is not None:
-            return self._arrays.product(states, self._fixed)
-        narrow = self._arrays.product(states, weights["lm_head.down"])
-        return self._arrays.product(narrow, weights["lm_head.up"])
-
-
-class Texts(NamedTuple):
-    """Answers to be drafted: numbers of their tokens (B, T + depth), -1 for what is not drafted.
-
-    places: that are drafted from.
-    """
-
-    numbers: Numbers
-    places: NDArray[np.bool_]
-
-
-def texts(samples: Sequence[Sample], vocabulary: Vocabulary, length: int, depth: int) -> Texts:
-    """numbers[:, i]: of the token after the next one of place i."""
-    numbers = np.full((len(samples), length + depth), -1, np.int32)
-    places = np.zeros((len(samples), length), bool)
-    for row, sample in enumerate(samples):
-        end = len(sample.tokens) - 2
-        numbers[row, :end] = vocabulary.numbers[sample.tokens[2:]]
-        places[row, sample.first - 1 : max(end - depth + 1, 0)] = True
-    return Texts(numbers, places)
-
-
-def rolled_out(
-    of: Texts, depth: int, guess: Callable[[Numbers | None], Numbers]
-) -> tuple[float, int]:
-    """Draft greedily from every place at once; guess: numbers (B, T), told those drafted last.
-
-    Returns the tokens accepted in all, and the number of drafts.
-    """
-    stands, total, before = of.places.copy(), 0, None
-    for position in range(depth):
-        before = guess(before)
-        stands &= before == of.numbers[:, position : position + before.shape[1]]
-        total += int(stands.sum())
-    return float(total), int(of.places.sum())

@@ -3,7 +3,7 @@
 # PyTorch, of gigabytes, is in no environment in which types are checked.
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,18 @@ _WORTH_IT = 1.5
 
 
 class TorchArrays:
+    ops = torch
+    silu = staticmethod(functional.silu)
+
     def __init__(self, products: str = "") -> None:
+        """products: empty for what is fast here."""
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.name = f"PyTorch on {'the GPU' if self._device == 'cuda' else 'the processor'}"
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # 7 % of the time
         self.products = products or self._measured()
         self._type = getattr(torch, self.products)
 
     def _measured(self) -> str:
-        """The type of factors that is fast here."""
         times: dict[str, float] = {}
         for name in ("float32", "bfloat16"):
             rows = torch.ones(1024, 512, dtype=getattr(torch, name), device=self._device)
@@ -46,35 +48,8 @@ class TorchArrays:
     def product(self, rows: Array, matrix: Array) -> Array:
         return functional.linear(rows.to(self._type), matrix.to(self._type)).float()
 
-    def concatenated(self, parts: Sequence[Array], axis: int) -> Array:
-        return torch.cat(list(parts), axis)
-
-    def rows(self, array: Array, numbers: Array) -> Array:
-        return array[numbers]
-
     def along(self, array: Array, numbers: Array) -> Array:
         return array.gather(-1, numbers.long())
-
-    def where(self, condition: Array, values: Array, otherwise: Array) -> Array:
-        return torch.where(condition, values, otherwise)
-
-    def minimum(self, one: Array, other: Array) -> Array:
-        return torch.minimum(one, other)
-
-    def silu(self, array: Array) -> Array:
-        return functional.silu(array)
-
-    def softmax(self, array: Array) -> Array:
-        return array.softmax(-1)
-
-    def log_sum_exp(self, array: Array) -> Array:
-        return array.logsumexp(-1)
-
-    def likeliest(self, array: Array) -> Array:
-        return array.argmax(-1).int()
-
-    def constant(self, array: Array) -> Array:
-        return array.detach()
 
     def value_and_gradients(
         self, loss: Callable[[Weights], Array], weights: Weights
@@ -83,6 +58,3 @@ class TorchArrays:
         value = loss(leaves)
         found = torch.autograd.grad(value, list(leaves.values()))
         return float(value.detach()), dict(zip(leaves, found, strict=True))
-
-    def settled(self, weights: Weights) -> Weights:
-        return weights

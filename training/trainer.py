@@ -1,11 +1,10 @@
 """Training a net on samples: steps, checkpoints that go on to the same bits, the best one."""
 
-import io
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -13,12 +12,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import DiskFullError, ModelError, UsageError
-from backends.base.safe_files import make_private_folder, write_whole
-from training.arrays import Array, Arrays, Weights, as_numpy
+from backends.base import ModelError, UsageError
+from backends.base.safe_files import make_private_folder
+from training.arrays import Array, Arrays, Weights
 from training.net import Net
 from training.samples import Sample, SampleCache
 from training.settings import TrainSettings
+from training.stored import packed, read, write
 
 _WARM_UP, _CLIP = 60, 0.5
 _FIRST, _SECOND, _TINY, _DECAY = 0.9, 0.95, 1e-8, 0.01
@@ -70,12 +70,7 @@ class _State:
 
 
 def train(
-    net: Net,
-    cache: SampleCache,
-    settings: TrainSettings,
-    folder: Path,
-    arrays: Arrays,
-    stop: Callable[[], bool] = lambda: False,
+    net: Net, cache: SampleCache, folder: Path, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[TrainProgress]:
     """Train, from where a run in the folder was stopped; yields after each step.
 
@@ -87,19 +82,18 @@ def train(
         UsageError: the folder has a run with other settings, or fewer samples were found.
         DiskFullError: a checkpoint cannot be written.
     """
+    arrays, settings = net.arrays, net.settings
     split = _Split(cache, settings)
     facts = {**asdict(settings), "samples": len(cache), "products": arrays.products}
     make_private_folder(folder)
-    state = _resumed(net, arrays, folder, facts)
+    state = _resumed(net, folder, facts)
     saved = began = time.monotonic()
     start = state.step
-    while state.step < settings.steps:
+    for samples in islice(split.batches(start), settings.steps - start):
         if stop():
             _save(arrays, folder, facts, state)
             return
-        batch = net.prepared(
-            split.batch(state.step), np.random.default_rng([settings.seed, state.step])
-        )
+        batch = net.prepared(samples, np.random.default_rng([settings.seed, state.step]))
         share = state.step / settings.steps
         loss, gradients = arrays.value_and_gradients(
             lambda weights, batch=batch, share=share: net.loss(weights, batch, share), state.weights
@@ -107,9 +101,9 @@ def train(
         length = float(sum((one * one).sum() for one in gradients.values())) ** 0.5
         if not math.isfinite(loss) or not math.isfinite(length):
             raise DivergedError(state.step + 1, kept=state.accepted is not None)
-        state = _stepped(arrays, state, gradients, min(1.0, _CLIP / max(length, 1e-12)), settings)
+        state = _stepped(state, gradients, min(1.0, _CLIP / max(length, 1e-12)), settings)
         if state.step % max(settings.steps // _CHECKS, 1) == 0 or state.step == settings.steps:
-            state = _checked(net, arrays, folder, split.validation, state)
+            state = _checked(net, folder, split.validation, state)
             saved = -math.inf
         if time.monotonic() - saved > _SAVED_EVERY:
             _save(arrays, folder, facts, state)
@@ -127,32 +121,20 @@ def rate_at(step: int, settings: TrainSettings) -> float:
     return settings.rate * (0.5 + 0.5 * math.cos(math.pi * (step - warm) / (settings.steps - warm)))
 
 
-def _stepped(
-    arrays: Arrays, state: _State, gradients: Weights, scale: float, settings: TrainSettings
-) -> _State:
+def _stepped(state: _State, gradients: Weights, scale: float, settings: TrainSettings) -> _State:
     """A step of AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
     rate, step = rate_at(state.step, settings), state.step + 1
     first, second = 1.0 - _FIRST**step, 1.0 - _SECOND**step
-    weights: dict[str, Array] = {}
-    means: dict[str, Array] = {}
-    squares: dict[str, Array] = {}
+    weights, means, squares = dict[str, Array](), dict[str, Array](), dict[str, Array]()
     for name, old in state.weights.items():
         gradient = gradients[name] * scale
         means[name] = mean = state.means[name] * _FIRST + gradient * (1.0 - _FIRST)
-        squares[name] = square = state.squares[name] * _SECOND + gradient * gradient * (
-            1.0 - _SECOND
-        )
+        squared = gradient * gradient * (1.0 - _SECOND)
+        squares[name] = square = state.squares[name] * _SECOND + squared
         decay = rate * _DECAY if len(old.shape) > 1 else 0.0
         change = mean / ((square / second) ** 0.5 + _TINY) * (rate / first)
         weights[name] = old * (1.0 - decay) - change
-    settled = arrays.settled
-    return replace(
-        state,
-        step=step,
-        weights=settled(weights),
-        means=settled(means),
-        squares=settled(squares),
-    )
+    return replace(state, step=step, weights=weights, means=means, squares=squares)
 
 
 class _Split:
@@ -160,51 +142,43 @@ class _Split:
 
     def __init__(self, cache: SampleCache, settings: TrainSettings) -> None:
         self._cache, self._settings = cache, settings
-        held, self._trained = list[int](), list[int]()
-        lengths = list[int]()
+        held, self._trained, self._lengths = list[int](), list[int](), list[int]()
         for number in range(len(cache)):
             sample = cache.sample(number)
-            lengths.append(len(sample.tokens))
+            self._lengths.append(len(sample.tokens))
             if len(sample.tokens) < sample.first + settings.depth + 2:
                 continue
             of_prompt = crc32(sample.tokens[: sample.first].tobytes())
             (self._trained if of_prompt % _VALIDATED else held).append(number)
-        self._lengths = lengths
         if not self._trained:
             raise UsageError("there is nothing to train on", "the answers are too few or too short")
-        self.held = held[:_MOST_VALIDATED] or self._trained[:_MOST_VALIDATED]
-        self._epochs: dict[int, list[list[int]]] = {}
-        self._starts = [0]
+        self._held = (held or self._trained)[:_MOST_VALIDATED]
 
     @property
     def validation(self) -> Iterator[list[Sample]]:
         """Batches of held-out samples; of those that were drawn greedily, if there are any."""
-        samples = [self._cache.sample(number) for number in self.held]
+        samples = self._samples(self._held)
         greedy = [sample for sample in samples if not sample.temperature] or samples
         greedy.sort(key=lambda sample: len(sample.tokens))
         for start in range(0, len(greedy), 8):
             yield greedy[start : start + 8]
 
-    def batch(self, step: int) -> list[Sample]:
-        while step >= self._starts[-1]:
-            epoch = len(self._starts) - 1
-            self._epochs = {epoch: self._batches(epoch)}
-            self._starts.append(self._starts[-1] + len(self._epochs[epoch]))
-        epoch = next(at for at, start in enumerate(self._starts[1:]) if step < start)
-        if epoch not in self._epochs:
-            self._epochs = {epoch: self._batches(epoch)}
-        chosen = self._epochs[epoch][step - self._starts[epoch]]
-        return [self._cache.sample(number) for number in chosen]
+    def batches(self, start: int) -> Iterator[list[Sample]]:
+        """Of each step from one on."""
+        epochs = (batch for epoch in count() for batch in self._epoch(epoch))
+        return map(self._samples, islice(epochs, start, None))
 
-    def _batches(self, epoch: int) -> list[list[int]]:
+    def _samples(self, numbers: Iterable[int]) -> list[Sample]:
+        return [self._cache.sample(number) for number in numbers]
+
+    def _epoch(self, epoch: int) -> list[list[int]]:
         """Samples of like length together, in an order of the epoch's own."""
         random = np.random.default_rng([self._settings.seed, 1, epoch])
         order: list[int] = random.permutation(self._trained).tolist()
         batches: list[list[int]] = []
         for start in range(0, len(order), 256):
-            near = sorted(order[start : start + 256], key=lambda number: self._lengths[number])
             batch: list[int] = []
-            for number in near:
+            for number in sorted(order[start : start + 256], key=self._lengths.__getitem__):
                 if batch and (len(batch) + 1) * self._lengths[number] > self._settings.batch_tokens:
                     batches.append(batch)
                     batch = []
@@ -213,76 +187,55 @@ class _Split:
         return [batches[at] for at in random.permutation(len(batches))]
 
 
-def accepted(net: Net, weights: Weights, batches: Iterator[Sequence[Sample]]) -> float:
+def accepted(net: Net, weights: Weights, batches: Iterable[Sequence[Sample]]) -> float:
     """Tokens accepted of a draft, in the mean: rolled out from every place, not fed the truth."""
-    tokens, drafts = 0.0, 0
-    for samples in batches:
-        more, count = net.accepted(weights, net.prepared(samples, None))
-        tokens, drafts = tokens + more, drafts + count
-    return tokens / max(drafts, 1)
+    found = [net.accepted(weights, net.prepared(samples, None)) for samples in batches]
+    return sum(tokens for tokens, _ in found) / max(sum(drafts for _, drafts in found), 1)
 
 
-def _checked(
-    net: Net, arrays: Arrays, folder: Path, held: Iterator[Sequence[Sample]], state: _State
-) -> _State:
+def _checked(net: Net, folder: Path, held: Iterator[Sequence[Sample]], state: _State) -> _State:
     """Keep the weights, if held-out answers have more of what they draft."""
     found = accepted(net, state.weights, held)
     if state.accepted is not None and found <= state.accepted:
         return state
-    _write(folder / BEST, {}, as_numpy(arrays, state.weights))
+    write(folder / BEST, packed({}, _on_host(net.arrays, state.weights)))
     return replace(state, accepted=found)
 
 
 _LAST, BEST = "checkpoint.npz", "best.npz"
-_FACTS = "facts"
+_PARTS = "weights", "means", "squares"
 
 
 def weights_of(folder: Path) -> dict[str, NDArray[np.float32]]:
     """What training has kept. Raises OSError: nothing."""
-    return {name: values for name, values in _read(folder / BEST).items() if name != _FACTS}
+    return read(folder / BEST)[1]
+
+
+def _on_host(arrays: Arrays, weights: Weights) -> dict[str, NDArray[Any]]:
+    return {name: arrays.numpy(values) for name, values in weights.items()}
 
 
 def _save(arrays: Arrays, folder: Path, facts: dict[str, Any], state: _State) -> None:
-    parts = {"weights": state.weights, "means": state.means, "squares": state.squares}
     values = {
         f"{part}/{name}": array
-        for part, held in parts.items()
-        for name, array in as_numpy(arrays, held).items()
+        for part in _PARTS
+        for name, array in _on_host(arrays, getattr(state, part)).items()
     }
     told = {"settings": facts, "step": state.step, "accepted": state.accepted}
-    _write(folder / _LAST, told, values)
+    write(folder / _LAST, packed(told, values))
 
 
-def _resumed(net: Net, arrays: Arrays, folder: Path, facts: dict[str, Any]) -> _State:
+def _resumed(net: Net, folder: Path, facts: dict[str, Any]) -> _State:
+    array = net.arrays.array
     if not (folder / _LAST).exists():
-        first = {name: arrays.array(values) for name, values in net.first_weights().items()}
+        first = {name: array(values) for name, values in net.first_weights().items()}
         nothing = {name: values * 0.0 for name, values in first.items()}
         return _State(0, first, nothing, nothing)
-    stored = _read(folder / _LAST)
-    told = json.loads(bytes(stored.pop(_FACTS)))
-    if told["settings"] != json.loads(json.dumps(facts)):
+    told, stored = read(folder / _LAST)
+    if told["settings"] != facts:
         raise UsageError(f"the run in {folder} cannot go on", "it was begun otherwise")
-
-    def part(which: str) -> Weights:
-        return {
-            name.removeprefix(f"{which}/"): arrays.array(values)
-            for name, values in stored.items()
-            if name.startswith(f"{which}/")
-        }
-
-    return _State(told["step"], part("weights"), part("means"), part("squares"), told["accepted"])
-
-
-def _write(path: Path, told: dict[str, Any], values: dict[str, NDArray[np.float32]]) -> None:
-    facts = np.frombuffer(json.dumps(told).encode(), np.uint8)
-    made = io.BytesIO()
-    np.savez(made, allow_pickle=False, **{_FACTS: facts}, **values)
-    try:
-        write_whole(path, made.getvalue())
-    except OSError as error:
-        raise DiskFullError("a checkpoint cannot be kept", str(error)) from error
-
-
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    with np.load(path, allow_pickle=False) as stored:
-        return dict(stored)
+    parts = {part: dict[str, Array]() for part in _PARTS}
+    for name, values in stored.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = array(values)
+    return _State(told["step"], accepted=told["accepted"], **parts)

@@ -21,16 +21,12 @@ from training.distil import ARCHITECTURES, Distilled
 from training.export import export
 from training.heads.next_token import NextToken
 from training.net import Net
-from training.nets import n_parameters, open_net, peak_bytes
+from training.nets import open_net
 from training.samples import SampleCache
 from training.settings import TrainSettings
 from training.source import read_source
 
 Stored = dict[str, NDArray[np.float32]]
-
-_LEARNING, _SCORED = 4, 150_000
-"""Copies in memory of what learns, and bytes of a token of a step of a whole drafter, which scores
-some 12,000 tokens."""
 
 _RANK, _GENTLE = 32, 1e-4
 """Of the changes to a model that is distilled, and the rate of layers that were trained before."""
@@ -43,16 +39,10 @@ one. With the first and last ones what the embedding says and the output reads s
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A net, and what becomes of its weights.
-
-    write: makes a folder of its files. weight_bytes: of what is trained. peak_bytes: memory of a
-    step.
-    """
+    """A net, and what becomes of its weights. write: makes a folder of its files."""
 
     net: Net
     write: Callable[[Stored, Path], None]
-    weight_bytes: int
-    peak_bytes: int
 
 
 def learner_of(
@@ -80,14 +70,9 @@ def learner_of(
             make_private_folder(result)
             net.write(weights, result / name)
 
-        size = 4 * sum(values.size for values in net.first_weights().values())
-        peak = _LEARNING * size + net.stored_bytes + settings.batch_tokens * _SCORED
-        return Learner(net, write, size, peak)
-    source, taps = read_source(target), len(cache.facts.taps)
-    head = open_net(source, cache, settings, arrays)
-    size = 4 * n_parameters(source, settings, taps)
-    peak = peak_bytes(source, settings, taps + 1)
-    return Learner(head, lambda weights, result: export(head, weights, result), size, peak)
+        return Learner(net, write)
+    head = open_net(read_source(target), cache, settings, arrays)
+    return Learner(head, lambda weights, result: export(head, weights, result))
 
 
 def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:
@@ -95,7 +80,7 @@ def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:
         method=order.method, steps=steps, batch_tokens=batch_tokens, seed=order.seed
     )
     if order.method is Method.MTP:
-        return replace(usual, rate=_GENTLE, acceptance=0.5)
+        return replace(usual, rate=_GENTLE, acceptance=0.5, noise=0.0)
     if order.method is Method.DISTIL:
         return replace(usual, rank=0 if _is_own_copy(order.base) else _RANK, acceptance=0.5)
     return usual

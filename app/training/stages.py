@@ -59,7 +59,6 @@ from models.metadata.identity import fingerprint
 from training.arrays import Arrays
 from training.libraries import open_arrays
 from training.samples import CacheFacts, SampleCache
-from training.settings import TrainSettings
 from training.trainer import BEST, DivergedError, train, weights_of
 
 _CONTEXT = 1024
@@ -138,9 +137,9 @@ class Stages:
             width, rate = self._timed(session, asked, scratch)
             free = available_memory() + info.weight_bytes
         cache = _opened(scratch)
-        learner, settings = self._learner(scratch, cache, _TIMED_STEPS, _TIMED_BATCH, arrays)
+        learner = self._learner(scratch, cache, _TIMED_STEPS, _TIMED_BATCH, arrays)
         seconds, began = list[float](), time.perf_counter()
-        for _ in train(learner.net, cache, settings, scratch, arrays):
+        for _ in train(learner.net, cache, scratch):
             self._notify("timing training")
             seconds.append(time.perf_counter() - began)
             began = time.perf_counter()
@@ -157,8 +156,8 @@ class Stages:
             plain=1.0 / costs.seconds(1),
             draw=draw,
             token_bytes=cache.facts.n_bytes(prompt + _AN_ANSWER, prompt) // _AN_ANSWER,
-            kept_bytes=_COPIES * learner.weight_bytes,
-            memory_bytes=learner.peak_bytes,
+            kept_bytes=_COPIES * learner.net.weight_bytes,
+            memory_bytes=learner.net.peak_bytes(),
             free_disk=shutil.disk_usage(scratch).free,
             free_memory=free,
         )
@@ -215,9 +214,9 @@ class Stages:
         folder, arrays = self._run.folder, open_arrays()
         self._notify("reading the answers")
         cache = _opened(folder)
-        learner, settings = self._learner(folder, cache, self._plan.steps, _BATCH, arrays)
+        learner = self._learner(folder, cache, self._plan.steps, _BATCH, arrays)
         try:
-            for one in train(learner.net, cache, settings, folder, arrays, stop):
+            for one in train(learner.net, cache, folder, stop):
                 yield Progress(Stage.TRAIN, one.step, one.steps)
         except DivergedError as error:
             if not (folder / BEST).exists():
@@ -290,10 +289,10 @@ class Stages:
 
     def _learner(
         self, folder: Path, cache: SampleCache, steps: int, batch: int, arrays: Arrays
-    ) -> tuple[Learner, TrainSettings]:
+    ) -> Learner:
         order, settings = self._order, settings_of(self._order, steps, batch)
         target, models = self._run.target, self._paths.models
-        return learner_of(order, target, models, folder, cache, settings, arrays), settings
+        return learner_of(order, target, models, folder, cache, settings, arrays)
 
     def _harvest(self, session: Session, width: int) -> Harvest:
         model, is_tapped = session.model, self._order.method is Method.EAGLE3
@@ -317,7 +316,7 @@ class Stages:
             model.info.n_vocab,
         )  # fmt: skip
         cache, ends = (
-            SampleCache.open(folder / _SAMPLES, facts, _MOST_BYTES),
+            SampleCache(folder / _SAMPLES, facts, _MOST_BYTES),
             model.tokenizer.end_tokens,
         )
         return answer(harvest, asked, cache, ends, stop=stop, most=most, most_tokens=most_tokens)
@@ -353,7 +352,7 @@ def _opened(folder: Path) -> SampleCache:
     kept = read_object(folder / _SAMPLES / "facts.json")
     known = {field.name: kept[field.name] for field in fields(CacheFacts)}
     known["taps"] = tuple(known["taps"])
-    return SampleCache.open(folder / _SAMPLES, CacheFacts(**known))
+    return SampleCache(folder / _SAMPLES, CacheFacts(**known))
 
 
 def _template(session: Session) -> str:

@@ -1,6 +1,7 @@
 """Graphs that learn compute what the engine computes, and what was learnt is in their files."""
 
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from tests.fixtures.tiny.kinds import Tiny
 from training.arrays import Arrays
 from training.distil import Distilled
 from training.heads.next_token import NextToken
-from training.llama import EMBEDDING, OUTPUT, Stored
+from training.samples import LIKELY, Sample
 from training.settings import TrainSettings
+from training.stored import Stored
 
 TOKENS = [75, 98, 112, 130, 201, 44, 55, 66]
 DRAFTED = 77
@@ -29,9 +31,13 @@ def settings(rank: int = 0) -> TrainSettings:
 
 def logits(arrays: Arrays, drafter: Distilled, learnt: Stored) -> NDArray[np.float32]:
     weights = {name: arrays.array(one) for name, one in learnt.items()}
-    states = drafter.states(weights, arrays.array(np.array([TOKENS])))
-    output = drafter.stored.get(OUTPUT, drafter.stored[EMBEDDING])
-    return arrays.numpy(arrays.product(states[0], arrays.array(output)))
+    embeddings, output = (
+        arrays.array(one.astype(np.float32))
+        for one in (drafter.source.embeddings[TOKENS], drafter.source.output)
+    )
+    states = drafter.after(weights, embeddings[None])
+    normed = drafter.layers(weights).norm(states, "output_norm")
+    return arrays.numpy(arrays.product(normed[0], output))
 
 
 def engine_logits(path: Path) -> NDArray[np.float32]:
@@ -80,14 +86,18 @@ def test_a_next_token_layer_drafts_as_in_the_engine(tiny: Tiny, arrays: Arrays) 
         drafts: Any = head.open(64)
         context.forward(TOKENS[:-1], 0)
         theirs = np.vstack([read(drafts, TOKENS), *line(drafts, [DRAFTED])])
-        states = np.array(drafts._states.before(0, len(TOKENS)))
-    before = arrays.array(np.vstack([states, np.zeros_like(states[:1])])[None])
-    layer = NextToken(arrays, path, settings())
-    weights = {name: arrays.array(one) for name, one in layer.first_weights().items()}
-    passes = layer.passes(weights, arrays.array(np.array([[*TOKENS, DRAFTED]])), before)
-    on_states, on_own = (next(passes)[0] for _ in range(2))
-    rows = arrays.concatenated([on_states[-2:-1], on_own[-1:]], 0)
-    ours = arrays.numpy(arrays.product(rows, arrays.array(layer.stored["output.weight"])))
+        states = np.array(drafts._states.before(0, len(TOKENS)))[1:]
+    net = NextToken(arrays, path, settings())
+    text, shown = [*TOKENS, DRAFTED], np.zeros((len(TOKENS) + 1, LIKELY))
+    states = np.vstack([states, np.zeros_like(states[:2])])[:, None]
+    answer = Sample(
+        "", "", 0.0, np.array(text), 1, states, shown.astype(np.int32), shown.astype(np.float32)
+    )
+    weights = {name: arrays.array(one) for name, one in net.first_weights().items()}
+    told, last = net.states(weights, net.prepared([answer], None)), len(TOKENS) - 2
+    rows = [net.layers(weights).norm(states[:, last], norm) for states, norm in islice(told, 2)]
+    output = arrays.array(net.source.output.astype(np.float32))
+    ours = arrays.numpy(arrays.product(arrays.ops.concatenate(rows, 0), output))
     np.testing.assert_allclose(ours, theirs, atol=0.02)
 
 

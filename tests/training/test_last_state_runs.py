@@ -46,8 +46,8 @@ def test_logits_are_those_of_training(library: str, method: str, rank: int, tmp_
         for name, values in net.first_weights().items()
     }
     text = sample(40)
-    told = net.logits({name: arrays.array(one) for name, one in weights.items()},
-                      net.prepared([text], None))  # fmt: skip
+    on_device = {name: arrays.array(one) for name, one in weights.items()}
+    told = [arrays.numpy(one) for one in net.logits(on_device, net.prepared([text], None))]
     export(net, weights, tmp_path / "head")
     runs, tokens = loaded(tmp_path / "head"), text.tokens.tolist()
     row = np.full(runs.n_vocab, -np.inf, np.float32)

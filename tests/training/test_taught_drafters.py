@@ -42,7 +42,7 @@ def answered(model: "LlamaModel", folder: Path, head: bool) -> SampleCache:
 
     n_vocab = model.info.n_vocab
     width = 64
-    cache = SampleCache.open(folder, CacheFacts("", "", "", (), width, n_vocab))
+    cache = SampleCache(folder, CacheFacts("", "", "", (), width, n_vocab))
     context: Any = model.open(64)
     loaded = load_head(model.info.path, model, context) if head else None
     reader: Any = loaded.open(64) if loaded else None
@@ -81,9 +81,12 @@ def kept(model: "LlamaModel", context: "Context", drafter: Drafter, asked: Seque
     return sum(len(event.tokens) - 1 for event in events if isinstance(event, Step))
 
 
-def taught(net: Any, cache: SampleCache, arrays: Arrays, folder: Path) -> Any:
-    settings = TrainSettings(method="distil", steps=STEPS, rate=3e-3, batch_tokens=400)
-    losses = [one.loss for one in train(net, cache, settings, folder, arrays)]
+def settings(method: str) -> TrainSettings:
+    return TrainSettings(method=method, steps=STEPS, rate=3e-3, batch_tokens=400)
+
+
+def taught(net: Any, cache: SampleCache, folder: Path) -> Any:
+    losses = [one.loss for one in train(net, cache, folder)]
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
     return weights_of(folder)
 
@@ -96,11 +99,10 @@ def test_a_distilled_llama_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_path
     llamacpp = pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
     target = saying_few(tiny("llama"), tmp_path / "target.gguf", "output")
     base = write_dense(tmp_path / "base.gguf", layers=2, seed=9)
-    settings = TrainSettings(method="distil", steps=STEPS)
     with closing(llamacpp.load(target, threads=1)) as model:
         cache = answered(model, tmp_path / "samples", head=False)
-        net = Distilled(arrays, base, settings)
-        net.write(taught(net, cache, arrays, tmp_path / "run"), tmp_path / "taught.gguf")
+        net = Distilled(arrays, base, settings("distil"))
+        net.write(taught(net, cache, tmp_path / "run"), tmp_path / "taught.gguf")
         context: Any = model.open(128)
 
         def total(path: Path) -> int:
@@ -118,12 +120,11 @@ def test_a_models_own_layer_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_pat
     from backends.llamacpp.heads.head import load_head
 
     target = saying_few(tiny("qwen35"), tmp_path / "target.gguf", "output")
-    settings = TrainSettings(method="mtp", steps=STEPS)
     with closing(llamacpp.load(target, threads=1)) as model:
         cache = answered(model, tmp_path / "samples", head=True)
-        net = NextToken(arrays, target, settings)
+        net = NextToken(arrays, target, settings("mtp"))
         file = tmp_path / "mtp-target.gguf"
-        net.write(taught(net, cache, arrays, tmp_path / "run"), file)
+        net.write(taught(net, cache, tmp_path / "run"), file)
         context: Any = model.open(128)
 
         def total(path: Path) -> int:

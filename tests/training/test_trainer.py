@@ -47,7 +47,7 @@ def test_a_run_killed_at_random_moments_comes_to_the_same_bits(
     arrays: Arrays, cache: SampleCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = open_net(source(), cache, SETTINGS, arrays)
-    list(train(net, cache, SETTINGS, tmp_path / "whole", arrays))
+    list(train(net, cache, tmp_path / "whole"))
     chance, killed = random.Random(5), 0
     moments = iter(lambda: chance.random() < 0.15, None)
 
@@ -56,13 +56,13 @@ def test_a_run_killed_at_random_moments_comes_to_the_same_bits(
             raise Killed
         written(*given)
 
-    written = trainer._write
-    monkeypatch.setattr(trainer, "_write", write)
+    written = trainer.write
+    monkeypatch.setattr(trainer, "write", write)
     monkeypatch.setattr(trainer, "_SAVED_EVERY", -1.0)  # there is something to go on from
     mortal: Any = Mortal(net, moments)
     while True:
         try:
-            *_, last = train(mortal, cache, SETTINGS, tmp_path / "killed", arrays)
+            *_, last = train(mortal, cache, tmp_path / "killed")
             break
         except Killed:
             killed += 1
@@ -77,7 +77,7 @@ def parts(folder: Path) -> list[tuple[str, bytes]]:
     return [
         (f"{name} {part}", values.tobytes())
         for name in ("best.npz", "checkpoint.npz")
-        for part, values in sorted(trainer._read(folder / name).items())
+        for part, values in sorted(np.load(folder / name).items())
     ]
 
 
@@ -86,7 +86,7 @@ def test_it_learns_and_keeps_what_is_accepted_most(
 ) -> None:
     settings = replace(SETTINGS, steps=60)
     net = open_net(source(), cache, settings, arrays)
-    first, *between, last = train(net, cache, settings, tmp_path / "run", arrays)
+    first, *between, last = train(net, cache, tmp_path / "run")
     assert last.loss < 0.9 * first.loss
     told = [one.accepted for one in (*between, last) if one.accepted is not None]
     assert told == sorted(told)
@@ -101,16 +101,16 @@ def test_a_stop_is_between_two_steps_and_the_run_goes_on(
 ) -> None:
     net = open_net(source(), cache, SETTINGS, arrays)
     asked = iter([False] * 7 + [True])
-    stopped = list(train(net, cache, SETTINGS, tmp_path, arrays, lambda: next(asked)))
+    stopped = list(train(net, cache, tmp_path, lambda: next(asked)))
     assert [one.step for one in stopped] == list(range(1, 8))
-    assert next(train(net, cache, SETTINGS, tmp_path, arrays)).step == 8
+    assert next(train(net, cache, tmp_path)).step == 8
 
 
 def test_losses_that_are_no_numbers_stop_it_and_the_best_is_kept(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
     net = open_net(source(), cache, SETTINGS, arrays)
-    steps = train(net, cache, SETTINGS, tmp_path, arrays)
+    steps = train(net, cache, tmp_path)
     while next(steps).accepted is None:
         pass
     kept = weights_of(tmp_path)
@@ -127,15 +127,18 @@ def test_other_settings_or_more_samples_are_another_run(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
     net = open_net(source(), cache, SETTINGS, arrays)
-    list(train(net, cache, SETTINGS, tmp_path / "run", arrays))
+    list(train(net, cache, tmp_path / "run"))
+    other = open_net(source(), cache, replace(SETTINGS, rate=1.0), arrays)
     with pytest.raises(UsageError, match="cannot go on"):
-        list(train(net, cache, replace(SETTINGS, rate=1.0), tmp_path / "run", arrays))
+        list(train(other, cache, tmp_path / "run"))
 
 
-def test_too_short_answers_are_nothing_to_train_on(arrays: Arrays, tmp_path: Path) -> None:
-    cache = cache_of(tmp_path / "none", 0)
+def test_too_short_answers_are_nothing_to_train_on(
+    arrays: Arrays, cache: SampleCache, tmp_path: Path
+) -> None:
+    net = open_net(source(), cache, SETTINGS, arrays)
     with pytest.raises(UsageError, match="nothing to train on"):
-        list(train(None, cache, SETTINGS, tmp_path / "run", arrays))  # pyright: ignore
+        list(train(net, cache_of(tmp_path / "none", 0), tmp_path / "run"))
 
 
 def test_the_rate_warms_up_and_falls_to_nothing() -> None:

@@ -27,10 +27,10 @@ def arrays() -> Arrays:
 
 
 def written(order: Order, target: Path, arrays: Arrays, folder: Path) -> Path:
-    cache = SampleCache.open(folder / "samples", CacheFacts("", "", "", (), 64, 354))
+    cache = SampleCache(folder / "samples", CacheFacts("", "", "", (), 64, 354))
     settings = settings_of(order, 1, 512)
     learner = learner_of(order, target, folder, folder, cache, settings, arrays)
-    assert learner.weight_bytes < learner.peak_bytes
+    assert learner.net.weight_bytes < learner.net.peak_bytes()
     learner.write(learner.net.first_weights(), folder / "result")
     return drafting_file(folder / "result", LLAMACPP)
 
