@@ -432,7 +432,9 @@ class Engine:
         except PassStoppedError as stopped:
             raise LoadingStoppedError from stopped
         self._prompts.forget()
-        self._active = ActiveSession.of(session, self._expectation)
+        self._active = ActiveSession.of(
+            session, self._expectation, partial(self._publish_if_new, "news")
+        )
         self._publish_ready(session)
         # Found once, by a look at each token: 35 to 55 ms, for which the first answer would wait.
         _ = session.model.tokenizer.end_tokens

@@ -15,8 +15,9 @@ from app.ahead.piece_reader import PieceReader
 from app.ahead.reading_ahead import ReadingAhead
 from app.chat.attachments import in_full
 from app.drafting.drafter_building import open_corpus
-from app.engine.jobs import IdleWork
+from app.engine.jobs import LOOK_AGAIN_SECONDS, MEASURE_AFTER_SECONDS, IdleWork
 from app.engine.session import Session
+from app.engine.upgrade_guard import Guarding
 from app.history import History, HistoryError
 from app.history.records import Version
 from app.history.store import open_history
@@ -166,12 +167,6 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SpecchatError) else type(error).__name__
 
 
-_MEASURE_AFTER_SECONDS = 20.0
-"""Idle time before it begins: a measured pass cannot be stopped. A guess; not measured."""
-
-_LOOK_AGAIN_SECONDS = 60.0
-"""Time after which it is asked again whether anything may be measured."""
-
 _SLOWEST_SECONDS = 0.1
 """Longest plain step: passes over 16 tokens then keep a request waiting for less than a second. A
 guess; not measured."""
@@ -195,7 +190,7 @@ class Calibrating:
     def due_in(self, idle: float) -> float | None:
         if not self._is_due or not self._is_possible:
             return None
-        return max(_MEASURE_AFTER_SECONDS - idle, self._not_before - time.monotonic())
+        return max(MEASURE_AFTER_SECONDS - idle, self._not_before - time.monotonic())
 
     @property
     def _is_possible(self) -> bool:
@@ -208,7 +203,7 @@ class Calibrating:
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Measure what the next start would, unless is_wanted returns False before a pass."""
         if self._may_measure():
-            self._not_before = time.monotonic() + _LOOK_AGAIN_SECONDS
+            self._not_before = time.monotonic() + LOOK_AGAIN_SECONDS
             return
         session, self._is_due = self._session, False
         calibrations = Calibrations(session.paths, lambda _: None)
@@ -225,18 +220,19 @@ class Calibrating:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, its idle work (the first four that follow), and its files."""
+    """A session, its idle work (the first five that follow), and its files."""
 
     session: Session
     reading: ReadingAhead
     keeper: StateKeeper
     indexing: Indexing
     calibrating: Calibrating
+    guarding: Guarding
     files: LoadedFiles
 
     @classmethod
-    def of(cls, session: Session, expectation: Expectation) -> Self:
-        """Take over a session; it is closed if that fails."""
+    def of(cls, session: Session, expectation: Expectation, tell: Callable[[str], None]) -> Self:
+        """Take over a session; it is closed if that fails. tell: of what is found in idle time."""
         with ExitStack() as stack:
             stack.callback(session.close)
             context, paths = session.context, session.paths
@@ -251,6 +247,7 @@ class ActiveSession:
                 keeper,
                 Indexing.of(session),
                 Calibrating(session, expectation.may_read),
+                Guarding(session, expectation.may_read, tell),
                 LoadedFiles.of(session.model.info.path),
             )
             stack.pop_all()
@@ -259,8 +256,8 @@ class ActiveSession:
     @property
     def idle_work(self) -> tuple[IdleWork, ...]:
         """Work for the time between requests, the most urgent first."""
-        documents = self.session.documents
-        return self.reading, self.keeper, documents, self.indexing, self.calibrating
+        first = self.reading, self.keeper, self.session.documents
+        return *first, self.indexing, self.calibrating, self.guarding
 
     def answered(self) -> None:
         """Note that the context, the history and the costs of passes have changed."""

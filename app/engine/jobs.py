@@ -12,6 +12,12 @@ from backends.base.model import stopping_passes
 Job = Callable[[], None] | None
 """A unit of work for the engine's thread, None to end it."""
 
+MEASURE_AFTER_SECONDS = 20.0
+"""Idle time before it begins: a measured pass cannot be stopped. A guess; not measured."""
+
+LOOK_AGAIN_SECONDS = 60.0
+"""Time after which it is asked again whether anything may be measured."""
+
 
 class IdleWork(Protocol):
     def due_in(self, idle: float) -> float | None:

@@ -110,7 +110,7 @@ class Status:
     """A snapshot of the engine; text: progress, or an announcement.
 
     ahead: how much of the next request is read already, None while none is expected. program: the
-    program that is answered over HTTP, "" while none is.
+    program that is answered over HTTP, "" while none is. news: what was found in idle time.
     """
 
     phase: Phase
@@ -119,6 +119,7 @@ class Status:
     error: SpecchatError | None = None
     ahead: AheadState | None = None
     program: str = ""
+    news: str = ""
 
 
 def crash_report(error: Exception, paths: Paths) -> SpecchatError:

@@ -157,6 +157,7 @@ class FaultReports:
         """The status whose error was reported last."""
         self._unsaved = ""
         self._loaded: Loaded | None = None
+        self._news = ""
 
     async def report(self, status: Status) -> None:
         """Show what is new, and remove what is over."""
@@ -166,6 +167,9 @@ class FaultReports:
         history = self._view.dialogue.history
         if history is not None and (news := history.news()):
             self._notices.append(news)
+        if status.news and status.news != self._news:
+            self._news = status.news
+            self._notices.append(status.news)
         if self._notices:
             notices, self._notices = self._notices, []
             await self._view.show_notice(_in_lines(notices))

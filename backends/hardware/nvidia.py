@@ -58,6 +58,11 @@ def nvidia_cards() -> NvidiaCards | None:
     return ask_nvml(_described)
 
 
+def driver_version() -> str:
+    """Of the NVIDIA driver; "" without one."""
+    return ask_nvml(lambda nvml, _: str(nvml.nvmlSystemGetDriverVersion())) or ""
+
+
 def _described(nvml: Any, cards: Sequence[Any]) -> NvidiaCards | None:
     names = tuple(str(nvml.nvmlDeviceGetName(card)) for card in cards)
     capabilities = {nvml.nvmlDeviceGetCudaComputeCapability(card) for card in cards}

@@ -14,6 +14,7 @@ from app.bench.report import report as report_of
 from app.cli.output import Json, Output, check_apart, write_result
 from app.cli.report_file import ReportFile, llamacpp_gpus, machine, today, version, write_report
 from app.cli.terminal.process import EXIT_USAGE
+from app.engine.upgrade_guard import findings
 from app.evaluation.settings_check import Fault, check_settings
 from app.learned.speeds import disk_speed, gpu_bandwidth, mlx_bandwidth, processor_bandwidth
 from app.loading.checked_loader import split_here
@@ -66,7 +67,8 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
         here = machine(bandwidth, engines)
         write_report(report, report_of(version("specchat"), today(), here))
     facts = _facts(faults, engines, bandwidth)
-    wrong = [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
+    wrong = [_row("since a change", found) for found in facts["upgrades"]]
+    wrong += [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
     write_result(facts, [*_lines(facts), *wrong], json, output)
     if faults:
         raise typer.Exit(EXIT_USAGE)
@@ -111,6 +113,7 @@ def _facts(
             "chats": sum(one.name.endswith(".sqlite3") for one in indexes),
             "bytes": sum(one.stat().st_size for one in indexes),
         },
+        "upgrades": findings(paths),
         "embedding_model": settings_in_effect(paths).values.get(EMBEDDING_MODEL),
         "settings": {
             "file": str(paths.settings),

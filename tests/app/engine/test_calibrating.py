@@ -62,7 +62,7 @@ def test_costs_that_have_drifted_are_measured_again_and_kept(
     session.drafting.remember()
     assert not file.exists()
     work.changed()
-    assert work.due_in(0.0) == pytest.approx(module._MEASURE_AFTER_SECONDS)
+    assert work.due_in(0.0) == pytest.approx(module.MEASURE_AFTER_SECONDS)
     assert (work.due_in(LONG_IDLE) or 0.0) < 0.0
     work.run(lambda: True)
     assert file.exists()
@@ -109,8 +109,8 @@ def test_nothing_is_measured_while_it_is_not_allowed(
     file.unlink()
     work.run(lambda: True)
     assert not file.exists()
-    assert 0.0 < (work.due_in(LONG_IDLE) or 0.0) <= module._LOOK_AGAIN_SECONDS
-    monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", -LONG_IDLE)
+    assert 0.0 < (work.due_in(LONG_IDLE) or 0.0) <= module.LOOK_AGAIN_SECONDS
+    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", -LONG_IDLE)
     work.run(lambda: True)
     reasons.append("")
     assert (work.due_in(LONG_IDLE) or 0.0) < 0.0
@@ -145,7 +145,7 @@ def test_a_request_is_answered_between_two_passes(
     tiny_llama: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch)
-    monkeypatch.setattr(module, "_MEASURE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(module, "MEASURE_AFTER_SECONDS", 0.0)
     begun, gate, rounds = Event(), Event(), list[int]()
     calibrate = calibration.calibrate
 

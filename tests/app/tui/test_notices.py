@@ -1,9 +1,12 @@
 """What the app tells in passing: out of the way, once, and short."""
 
+from dataclasses import replace
+
 import pytest
 from textual.widgets._toast import Toast
 
 from app.engine.engine import Engine
+from app.learned.calibrations import ProcessorTimes
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.tui.app import SpecchatApp
@@ -62,3 +65,24 @@ async def test_copying_what_the_mouse_selected_is_told(
     await chat.pilot.press("ctrl+c")
     await chat.until(lambda: "Copied the selection." in chat.toasts)
     assert copied == ["some words to select"]
+
+
+async def test_what_an_upgrade_changed_is_told_once(
+    chatting: Chatting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessorTimes, "load_until", lambda *_: 0.0)
+    monkeypatch.setattr("app.engine.upgrade_guard.MEASURE_AFTER_SECONDS", 0.0)
+    kept = Paths.of_this_user().upgrades
+
+    def guarded(version: str, words: list[str]) -> ScriptedModel:
+        model = ScriptedModel(words)
+        model.info = replace(model.info, engine=f"llama-cpp-python {version} CPU")
+        return model
+
+    async with chatting(guarded("0.3.35", WORDS), (120, 36)) as chat:
+        await chat.until(kept.exists)
+        assert not chat.cards
+    async with chatting(guarded("0.3.36", [WORDS[0], *WORDS]), (120, 36)) as chat:
+        await chat.until(lambda: "0.3.36 in place of" in chat.cards)
+        await chat.ask("hello")
+        assert "in place of" not in chat.cards
