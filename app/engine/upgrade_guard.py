@@ -54,7 +54,8 @@ class Setup:
     @classmethod
     def of(cls, info: ModelInfo) -> Self:
         """Raises OSError: the model's files cannot be read."""
-        driver = "" if info.uses_processor else driver_version() or platform.mac_ver()[0]
+        is_on_processor = info.device.startswith("CPU")
+        driver = "" if is_on_processor else driver_version() or platform.mac_ver()[0]
         return cls(info.engine, info.device, driver, fingerprint(info.path))
 
     def changes(self, before: "Setup") -> tuple[str, str]:
@@ -98,8 +99,7 @@ class Measured:
 class _Reply(NamedTuple):
     """Greedy tokens, and seconds after the first.
 
-    margin, place: by how many logits a token is ahead of that of an earlier reply, the first that
-    differs, and which one it is from 1 on; 0 if none does.
+    place: of the first token, from 1 on, that is not as before, 0 for none; margin: in logits.
     """
 
     tokens: tuple[int, ...]
