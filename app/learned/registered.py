@@ -13,7 +13,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ DISTILLED = "distil"
 """The method of those that are models of their own, and no heads."""
 
 _SCHEMA = 1
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 _PRIOR_PLACES = 3
 """Places of a draft whose acceptance is expected: later ones are seldom drafted."""
@@ -40,19 +39,19 @@ _PRIOR_PLACES = 3
 class Registered:
     """A trained drafter.
 
-    folder: of its files. method: eagle3, hydra, medusa, distil or mtp. target: fingerprint of the
-    model that it drafts for; model: its file when it was trained, by name. engine: its backend.
+    method: eagle3, hydra, medusa, distil or mtp. target: fingerprint of the model that it drafts
+    for; model: its file when it was trained, by name. engine: its backend. folder: of its files.
     template: digest of the chat template; sampler: settings of the answers that it learned from.
     acceptance: shares of drafted tokens that were kept, by place in the draft, where all before
     them were; measured after training. made: date. salt, taught_by: of the chats it learned from.
     """
 
     name: str
-    folder: Path
     method: str
     target: str
     model: str
     engine: str
+    folder: Path = Path()
     template: str = ""
     sampler: str = ""
     acceptance: tuple[float, ...] = ()
@@ -102,38 +101,24 @@ REMOVED_CHAT = "a removed chat is still in it: train it anew, or remove it"
 
 
 def register(
-    paths: Paths,
-    name: str,
-    files: Iterable[Path],
-    *,
-    method: str,
-    target: Path,
-    engine: str,
-    template: str = "",
-    sampler: str = "",
-    acceptance: Iterable[float] = (),
-    made: str = "",
-    chats: Iterable[str] = (),
+    paths: Paths, entry: Registered, files: Iterable[Path], chats: Iterable[str] = ()
 ) -> Registered:
-    """Copy files, and note what they were trained for; one of the same name is replaced.
+    """Copy files of a drafter whose folder is not told yet; one of the same name is replaced.
 
     chats: marks of those it learned from, as History.marks gives them. A process that is killed
     leaves the one before or the new one, whole: which it is, the manifest decides.
 
     Raises:
-        UsageError: the name has other characters than a-z, 0-9, dots and dashes.
         SpecchatError: they cannot be written.
     """
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a drafter", "it has a-z, 0-9, dots and dashes")
+    name = re.sub(r"[^a-z0-9.-]+", "-", entry.name.lower()).strip("-.")
     place, salt = paths.heads / name, secrets.token_hex(16)
     hashes = tuple(sorted(_hashed(salt, mark) for mark in set(chats)))
-    shares = tuple(round(float(one), 4) for one in acceptance)
+    entry = replace(
+        entry, name=name, folder=place / secrets.token_hex(4), salt=salt if hashes else "",
+        taught_by=hashes,
+    )  # fmt: skip
     try:
-        entry = Registered(
-            name, place / secrets.token_hex(4), method, fingerprint(target), target.name, engine,
-            template, sampler, shares, made, salt if hashes else "", hashes,
-        )  # fmt: skip
         make_private_folder(entry.folder)
         for file in files:
             with file.open("rb") as source, replacing(entry.folder / file.name) as copy:
@@ -144,7 +129,7 @@ def register(
             if other.is_dir() and other != entry.folder:
                 shutil.rmtree(other, ignore_errors=True)
     except OSError as error:
-        raise SpecchatError(f"cannot keep {name}", error.strerror or str(error)) from error
+        raise SpecchatError(f"cannot keep {entry.name}", error.strerror or str(error)) from error
     return entry
 
 

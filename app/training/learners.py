@@ -1,7 +1,8 @@
 """What each method trains, and the files that it makes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,24 +38,21 @@ one. With the first and last ones what the embedding says and the output reads s
 (docs/how-it-works/training.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """A net, and what becomes of its weights. write: makes a folder of its files."""
-
-    net: Net
-    write: Callable[[Stored, Path], None]
+Write = Callable[[Stored, Path], None]
+"""Makes a folder of the files of weights."""
 
 
 def learner_of(
     order: Order,
     target: Path,
     models: Path,
-    folder: Path,
     cache: SampleCache,
     settings: TrainSettings,
     arrays: Arrays,
-) -> Learner:
-    """models: the user's folder of models. folder: of the run, for a copy that is distilled.
+) -> tuple[Net, Write]:
+    """What a method trains, and what becomes of its weights.
+
+    models: the user's folder of models. cache: in a run's folder, beside which a copy is made.
 
     Raises:
         SpecchatError: the model, or the drafter to be distilled, is of an unknown form.
@@ -63,16 +61,16 @@ def learner_of(
         if order.method is Method.MTP:
             net, name = NextToken(arrays, target, settings), f"mtp-{target.stem}.gguf"
         else:
-            base = base_of(order.base, target, models, folder)
+            base = base_of(order.base, target, models, cache.folder.parent)
             net, name = Distilled(arrays, base, settings), f"{target.stem}-distilled.gguf"
 
         def write(weights: Stored, result: Path) -> None:
             make_private_folder(result)
             net.write(weights, result / name)
 
-        return Learner(net, write)
+        return net, write
     head = open_net(read_source(target), cache, settings, arrays)
-    return Learner(head, lambda weights, result: export(head, weights, result))
+    return head, partial(export, head)
 
 
 def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:

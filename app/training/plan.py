@@ -41,6 +41,9 @@ _WORDS = {
     Stage.TEST: "testing",
 }
 
+TRAINED = "trained"
+"""Name of what was trained, in the test."""
+
 _EPOCHS = 3
 """Times that training reads each answer. Heads got worse from the fifth on (DeepSpec, issue 84)."""
 

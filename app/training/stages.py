@@ -4,7 +4,6 @@ import datetime
 import hashlib
 import json
 import math
-import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
 from app.learned.calibrations import Calibrations
-from app.learned.registered import register
+from app.learned.registered import Registered, register
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.training.answers import (
@@ -34,8 +33,8 @@ from app.training.answers import (
     taps_of,
     to_ask,
 )  # fmt: skip
-from app.training.learners import Learner, drafting_file, learner_of, settings_of, spec_of
-from app.training.plan import Measured, Method, Plan, Stage, planned
+from app.training.learners import Write, drafting_file, learner_of, settings_of, spec_of
+from app.training.plan import TRAINED, Measured, Method, Plan, Stage, planned
 from app.training.prompts import prompts_of
 from app.training.rollout import (
     DEPTH,
@@ -58,6 +57,7 @@ from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
 from training.arrays import Arrays
 from training.libraries import open_arrays
+from training.net import Net
 from training.samples import CacheFacts, SampleCache
 from training.trainer import BEST, DivergedError, train, weights_of
 
@@ -70,7 +70,7 @@ _WIDTHS = (8, 16, 32)
 _TIMED_TOKENS = 48
 """Of each answer that is timed."""
 
-_TIMED_STEPS, _TIMED_BATCH, _BATCH = 3, 512, 512
+_TIMED_STEPS, _BATCH = 3, 512
 
 _AN_ANSWER = 120
 """Tokens of an answer, in the mean over our prompts (135M, 48 answers: 119)."""
@@ -80,9 +80,6 @@ _MOST_BYTES = 20_000_000_000
 
 _MOST_ASKED = 1 << 30
 """Bytes of the prompts of a run."""
-
-TRAINED = "trained"
-"""Name of what was trained, in the test."""
 
 _COPIES = 8
 """Of all weights on disk: a checkpoint has three, twice while it is written."""
@@ -137,13 +134,13 @@ class Stages:
             width, rate = self._timed(session, asked, scratch)
             free = available_memory() + info.weight_bytes
         cache = _opened(scratch)
-        learner = self._learner(scratch, cache, _TIMED_STEPS, _TIMED_BATCH, arrays)
+        net, write = self._learner(cache, _TIMED_STEPS, arrays)
         seconds, began = list[float](), time.perf_counter()
-        for _ in train(learner.net, cache, scratch):
+        for _ in train(net, cache, scratch):
             self._notify("timing training")
             seconds.append(time.perf_counter() - began)
             began = time.perf_counter()
-        learner.write(weights_of(scratch), scratch / _RESULT)
+        write(weights_of(scratch), scratch / _RESULT)
         with closing(self._session()) as session:
             file = drafting_file(scratch / _RESULT, session.model.info.backend)
             draw = self._draft_cost(session, spec_of(self._order.method, file), costs).draw
@@ -151,13 +148,13 @@ class Stages:
         here = Measured(
             answers=rate,
             width=width,
-            step_seconds=min(seconds) * _BATCH / _TIMED_BATCH,
+            step_seconds=min(seconds),
             step_tokens=round(_BATCH * _AN_ANSWER / (prompt + _AN_ANSWER)),
             plain=1.0 / costs.seconds(1),
             draw=draw,
             token_bytes=cache.facts.n_bytes(prompt + _AN_ANSWER, prompt) // _AN_ANSWER,
-            kept_bytes=_COPIES * learner.net.weight_bytes,
-            memory_bytes=learner.net.peak_bytes(),
+            kept_bytes=_COPIES * net.weight_bytes,
+            memory_bytes=net.peak_bytes(),
             free_disk=shutil.disk_usage(scratch).free,
             free_memory=free,
         )
@@ -214,16 +211,16 @@ class Stages:
         folder, arrays = self._run.folder, open_arrays()
         self._notify("reading the answers")
         cache = _opened(folder)
-        learner = self._learner(folder, cache, self._plan.steps, _BATCH, arrays)
+        net, write = self._learner(cache, self._plan.steps, arrays)
         try:
-            for one in train(learner.net, cache, folder, stop):
+            for one in train(net, cache, folder, stop):
                 yield Progress(Stage.TRAIN, one.step, one.steps)
         except DivergedError as error:
             if not (folder / BEST).exists():
                 raise
             self._notify(error.summary)  # what was best before is tested
         if not stop():
-            learner.write(weights_of(folder), folder / _RESULT)
+            write(weights_of(folder), folder / _RESULT)
 
     def _tested(self, stop: Callable[[], bool]) -> Iterator[Progress]:
         folder, notes = self._run.folder, self._run.folder / "test.jsonl"
@@ -249,21 +246,19 @@ class Stages:
     ) -> Outcome:
         """Keep what was trained, for as long as its model's file is the same."""
         info, method = session.model.info, self._order.method
-        stem = re.sub(r"[^a-z0-9.-]+", "-", info.name.lower()).strip("-.")
         own = next(one for one in found if one.name == TRAINED and one.temperature == USUAL)
-        entry = register(
-            self._paths,
-            f"{stem[:40]}-{method}",
-            sorted((self._run.folder / _RESULT).iterdir()),
+        made = Registered(
+            name=f"{info.name[:40]}-{method}",
             method=method,
-            target=self._run.target,
+            target=fingerprint(self._run.target),
+            model=self._run.target.name,
             engine=info.backend,
             template=_template(session),
             sampler=str(SamplingSettings()),
-            acceptance=own.overall.conditional,
+            acceptance=tuple(round(share, 4) for share in own.overall.conditional),
             made=datetime.datetime.now().astimezone().date().isoformat(),
-            chats=chats,
         )
+        entry = register(self._paths, made, (self._run.folder / _RESULT).iterdir(), chats)
         draft = spec_of(method, entry.path)
         return Outcome(entry.name, draft, found, rates, bool(entry.taught_by))
 
@@ -287,12 +282,11 @@ class Stages:
         assert measured is not None, "it is a model"
         return Cost.of(measured, costs.seconds(1))
 
-    def _learner(
-        self, folder: Path, cache: SampleCache, steps: int, batch: int, arrays: Arrays
-    ) -> Learner:
-        order, settings = self._order, settings_of(self._order, steps, batch)
-        target, models = self._run.target, self._paths.models
-        return learner_of(order, target, models, folder, cache, settings, arrays)
+    def _learner(self, cache: SampleCache, steps: int, arrays: Arrays) -> tuple[Net, Write]:
+        settings = settings_of(self._order, steps, _BATCH)
+        return learner_of(
+            self._order, self._run.target, self._paths.models, cache, settings, arrays
+        )
 
     def _harvest(self, session: Session, width: int) -> Harvest:
         model, is_tapped = session.model, self._order.method is Method.EAGLE3
@@ -315,10 +309,8 @@ class Stages:
             fingerprint(model.info.path), model.info.backend, _template(session), taps, width,
             model.info.n_vocab,
         )  # fmt: skip
-        cache, ends = (
-            SampleCache(folder / _SAMPLES, facts, _MOST_BYTES),
-            model.tokenizer.end_tokens,
-        )
+        cache = SampleCache(folder / _SAMPLES, facts, _MOST_BYTES)
+        ends = model.tokenizer.end_tokens
         return answer(harvest, asked, cache, ends, stop=stop, most=most, most_tokens=most_tokens)
 
     def _asked(self, session: Session) -> tuple[list[Asked], list[Asked], list[str]]:

@@ -23,7 +23,7 @@ from app.process import lower_priority
 from app.settings.catalogue import SYSTEM
 from app.settings.in_effect import settings_in_effect
 from app.training.methods import Choice, chosen
-from app.training.plan import Method, Plan, duration, in_words
+from app.training.plan import TRAINED, Method, Plan, duration, in_words
 from app.training.run import Order, Progress, Run
 from backends.engines.backend_selection import check_backend, forms
 from models.reference import Reference, at_hand
@@ -176,7 +176,7 @@ def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
     yield f"  {'':<{_NAME}}  T    passes  {'cumulative':<14}  {'conditional':<14}  tokens a pass"
     for result in outcome.results:
         rows = {result.name: result.overall}
-        if result.name == _OWN:
+        if result.name == TRAINED:
             rows |= {f"  {kind}": found for kind, found in result.by_kind.items()}
         for name, found in rows.items():
             places = f"{_shares(found.cumulative)}  {_shares(found.conditional)}"
@@ -186,16 +186,13 @@ def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
     rates = ", ".join(f"{name} {rate:.1f}" for name, rate in outcome.rates.items())
     yield "tokens a second, predicted from that and the measured cost of passes:"
     yield f"  {rates}"
-    if best != _OWN:
+    if best != TRAINED:
         yield f"It does not pay here: {best} is faster, and --draft auto goes on as before."
     yield f"{outcome.name}: found by --draft auto where it pays; alone:"
     yield f"  --draft {outcome.draft}"
     private = f" {_PRIVATE}" if outcome.private else ""
     yield f"Answers of {reference.name} do not change.{private}"
 
-
-_OWN = "trained"
-"""What was trained, as the test names it."""
 
 _NAME = 14
 """Characters of a drafter or a kind of prompt."""

@@ -13,6 +13,7 @@ from app.history.store import open_history
 from app.learned.registered import Registered, found_here, register
 from app.paths import Paths
 from backends.engines.backend_selection import LLAMACPP, MLX
+from models.metadata.identity import fingerprint
 from tests.app.conftest import AskJson, Specchat
 from tests.fixtures.heard import hurry
 from tests.fixtures.sessions import opened_on
@@ -45,8 +46,10 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, paths: Paths) -> Tra
             model = Path(shutil.copytree(twin, tmp_path / "mine"))
         head = write_last_state(tmp_path / "a run" / "trained", "hydra", None)
         files = [head / "config.json", head / "model.safetensors"]
+        chats = facts.pop("chats", ())
         own = {"method": "hydra", "engine": request.param, "made": "2026-11-27"} | facts
-        return model, register(paths, NAME, files, target=model, **own)  # type: ignore[arg-type]
+        entry = Registered(NAME, target=fingerprint(model), model=model.name, **own)  # type: ignore[arg-type]
+        return model, register(paths, entry, files, chats)  # type: ignore[arg-type]
 
     return make
 
@@ -70,7 +73,7 @@ def test_an_answer_is_the_models_own_however_it_is_named(
 @pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
 def test_auto_considers_it(trained: Trained) -> None:
-    model, _ = trained(acceptance=[0.7, 0.5])
+    model, _ = trained(acceptance=(0.7, 0.5))
     with closing(opened_on(model, "auto", ctx=256)) as session:
         drafted = [handle.member.name for handle in session.drafting.handles if handle.model]
         assert drafted == ["hydra"]
@@ -82,7 +85,7 @@ def test_auto_considers_it(trained: Trained) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("drafting_pays", "heads_are_trusted")
 def test_auto_leaves_out_what_was_measured_to_be_seldom_right(trained: Trained) -> None:
-    model, _ = trained(acceptance=[0.01])
+    model, _ = trained(acceptance=(0.01,))
     with closing(opened_on(model, "auto", ctx=256)) as session:
         assert "hydra" not in session.drafting.names
 

@@ -27,6 +27,7 @@ from app.learned.registered import (
 from app.paths import Paths
 from backends.base import UsageError
 from backends.engines.backend_selection import LLAMACPP, MLX
+from models.metadata.identity import fingerprint
 from tests.fixtures.tiny.kinds import Pair, Tiny
 from tests.fixtures.tiny.last_state import write_last_state
 
@@ -44,14 +45,16 @@ def model(tiny: Tiny, tmp_path: Path) -> Path:
 def trained(paths: Paths, model: Path, name: str = "mine-hydra", **more: object) -> Registered:
     head = write_last_state(model.parent / "a run" / "trained", "hydra")
     files = [head / "config.json", head / "model.safetensors"]
+    chats = more.pop("chats", ())
     own = {"method": "hydra", "engine": LLAMACPP, "made": "2026-11-27"} | more
-    return register(paths, name, files, target=model, **own)  # type: ignore[arg-type]
+    entry = Registered(name, target=fingerprint(model), model=model.name, **own)  # type: ignore[arg-type]
+    return register(paths, entry, files, chats)  # type: ignore[arg-type]
 
 
 def test_what_was_registered_is_found_for_its_model_alone(
     paths: Paths, model: Path, tiny: Tiny
 ) -> None:
-    entry = trained(paths, model, acceptance=[0.6, 0.5, 0.4, 0.0])
+    entry = trained(paths, model, acceptance=(0.6, 0.5, 0.4, 0.0))
     assert list(registered(paths)) == [entry]
     assert named(paths, "MINE-hydra") == of_file(entry.path) == entry
     assert entry.prior == pytest.approx(0.5)
@@ -117,10 +120,11 @@ def test_damaged_files_are_passed_over(paths: Paths, model: Path) -> None:
     assert not list(found_here(paths, model, LLAMACPP))
 
 
-@pytest.mark.parametrize("name", ["", "../up", "A", "a b", ".hidden"])
-def test_names_are_no_paths(paths: Paths, model: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
-        trained(paths, model, name)
+@pytest.mark.parametrize(
+    ("name", "kept"), [("../Up x", "up-x"), ("Qwen3 8B-hydra", "qwen3-8b-hydra")]
+)
+def test_names_are_no_paths(name: str, kept: str, paths: Paths, model: Path) -> None:
+    assert trained(paths, model, name).folder.parent == paths.heads / kept
 
 
 def test_what_is_forgotten_leaves_nothing(paths: Paths, model: Path) -> None:
@@ -149,7 +153,8 @@ def test_what_comes_with_specchat_stays(paths: Paths, model: Path, tmp_path: Pat
 
 def test_a_file_for_llamacpp_is_its_path_there(paths: Paths, pair: Pair) -> None:
     model, head = pair("eagle3")
-    entry = register(paths, "e", [head], method="eagle3", target=model, engine=LLAMACPP)
+    made = Registered("e", "eagle3", fingerprint(model), model.name, LLAMACPP)
+    entry = register(paths, made, [head])
     assert entry.path == entry.folder / head.name
     assert of_file(entry.path) == entry
     assert head.exists()
@@ -208,8 +213,8 @@ def test_a_kill_while_one_is_replaced_leaves_either_whole(
     def kept(text: str) -> Registered:
         for file in files:
             file.write_text(f"{text} {file.name}")
-        facts = {"method": "hydra", "engine": LLAMACPP, "acceptance": [len(text)]}
-        return register(paths, "mine", files, target=model, **facts)  # type: ignore[arg-type]
+        facts = "hydra", fingerprint(model), model.name, LLAMACPP
+        return register(paths, Registered("mine", *facts, acceptance=(len(text),)), files)
 
     new, step = content(kept("newer")), 0
     old = content(kept("old"))

@@ -29,9 +29,9 @@ def arrays() -> Arrays:
 def written(order: Order, target: Path, arrays: Arrays, folder: Path) -> Path:
     cache = SampleCache(folder / "samples", CacheFacts("", "", "", (), 64, 354))
     settings = settings_of(order, 1, 512)
-    learner = learner_of(order, target, folder, folder, cache, settings, arrays)
-    assert learner.net.weight_bytes < learner.net.peak_bytes()
-    learner.write(learner.net.first_weights(), folder / "result")
+    net, write = learner_of(order, target, folder, cache, settings, arrays)
+    assert net.weight_bytes < net.peak_bytes()
+    write(net.first_weights(), folder / "result")
     return drafting_file(folder / "result", LLAMACPP)
 
 

@@ -4,14 +4,13 @@ import datetime
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
 from app.dialogue.tree import Change, Changes
 from app.history import Chat, History
-from app.learned.registered import register
+from app.learned.registered import Registered, register
 from app.paths import Paths
 from app.tui.screens.chats import ChatsScreen
 from tests.fixtures.hostile import TEXTS
@@ -123,12 +122,10 @@ async def test_no_chat_found_opens_nothing(shown: Listing, history: History) -> 
     assert shown.app.returned == [None]
 
 
-async def test_removing_a_chat_tells_what_learned_from_it(
-    shown: Listing, history: History, demo_file: Path
-) -> None:
+async def test_removing_a_chat_tells_what_learned_from_it(shown: Listing, history: History) -> None:
     mark = history.chats()[0].mark
-    facts = {"method": "hydra", "target": demo_file, "engine": "llamacpp"}
-    register(Paths.of_this_user(), "mine", [], chats=[mark], **facts)
+    made = Registered("mine", "hydra", "0", "mine.gguf", "llamacpp")
+    register(Paths.of_this_user(), made, [], chats=[mark])
     await shown.press("delete")
     assert "mine learned from it" in shown.text
     await shown.press("delete")
