@@ -19,7 +19,7 @@ clients = _named("app.serve.clients", "CLIENTS")
 stream_choices = _named("app.loading.session_options", "STREAM_CHOICES")
 kv_choices = _named("app.loading.session_options", "KV_CHOICES")
 efforts = _named("backends.chat.reply_form", "EFFORTS")
-suites = _named("app.bench.runner", "SUITES")
+suites = _named("app.bench.suites", "SUITES")
 
 
 def models(incomplete: str) -> list[str]:

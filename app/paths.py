@@ -66,6 +66,8 @@ class Paths:
         trainings of drafters, a folder each, with answers of the model."""
         self.saved_states = cache / "states"
         """Prompt caches of conversations."""
+        self.benches, self.suites = cache / "benches", data / "suites"
+        """Unfinished benches, and the user's copies of published questions."""
         self.findings = cache / "findings"
         """Results of automatic drafter trials, by target and runner."""
 

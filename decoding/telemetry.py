@@ -95,6 +95,8 @@ class Statistics:
     _first_at: float | None = None
     drafted_at_position: list[int] = field(default_factory=list[int])
     accepted_at_position: list[int] = field(default_factory=list[int])
+    judged_at_position: list[int] = field(default_factory=list[int])
+    """Number of drafts that reached a position and were accepted up to the one before it."""
 
     def add(self, event: Event) -> None:
         if isinstance(event, Prefill):
@@ -130,9 +132,11 @@ class Statistics:
         missing = max(step.longest - len(self.drafted_at_position), 0)
         self.drafted_at_position += [0] * missing
         self.accepted_at_position += [0] * missing
+        self.judged_at_position += [0] * missing
         for position in range(step.longest):
             self.drafted_at_position[position] += 1
             self.accepted_at_position[position] += position < step.accepted
+            self.judged_at_position[position] += position <= step.accepted
         drafter = self._drafter(step.drafter)
         drafter.steps += 1
         drafter.drafted += step.drafted

@@ -6,7 +6,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from app.bench import llama_server
 from app.bench.results import ALWAYS, PLAIN, DraftSeconds
+from app.bench.suites import Suite
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
 from app.drafting.drafter_spec import LOOKUP, SELF
@@ -15,7 +17,8 @@ from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import built
 from app.paths import Paths
 from backends.base import SpecchatError, Warping
-from backends.engines.backend_selection import MLX
+from backends.base.baseline_engine import BaselineEngine
+from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.model_loading import baseline_engines
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
@@ -33,11 +36,12 @@ _FIXED_MATCH = 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One reply: its tokens, the seconds from first to last token, and statistics if available."""
+    """One reply: its tokens, and the seconds from first to last; others are None if not told."""
 
     tokens: list[int]
     seconds: float
     statistics: Statistics | None = None
+    ttft_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +65,33 @@ def ours(name: str, session: Session, drafter: Drafter | None) -> Method:
                 statistics.add(event)
                 if isinstance(event, Step):
                     tokens += event.tokens
-        return Outcome(tokens, statistics.decode_seconds or 0.0, statistics)
+        seconds = statistics.decode_seconds or 0.0
+        return Outcome(tokens, seconds, statistics, statistics.ttft_seconds)
 
     return Method(name, reply)
 
 
-def _theirs(name: str, session: Session, answer: Callable[..., tuple[list[int], float]]) -> Method:
+def _theirs(baseline: BaselineEngine, session: Session) -> Method:
     """Generation by the engine's own Python package."""
 
     def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
         warping = Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
         ends = session.model.tokenizer.end_tokens.__contains__
-        found = answer(prompt, warping, settings.seed, max_tokens=max_tokens, ends=ends)
-        return Outcome(*found)
+        found = baseline.reply(prompt, warping, settings.seed, max_tokens=max_tokens, ends=ends)
+        return Outcome(found.tokens, found.seconds, ttft_seconds=found.ttft_seconds)
 
-    return Method(name, reply)
+    return Method(baseline.name, reply)
+
+
+def _of_server(way: str, address: str) -> Method:
+    """Generation by llama-server, by its own clock."""
+
+    def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
+        told = llama_server.answer(address, prompt, settings, max_tokens)
+        prefill, decode = (told["timings"][f"{part}_ms"] / 1000 for part in ("prompt", "predicted"))
+        return Outcome(told["tokens"], decode, ttft_seconds=prefill)
+
+    return Method(f"llama-server {way}", reply)
 
 
 @dataclass(slots=True)
@@ -100,10 +116,9 @@ def methods(
     environment: DrafterEnvironment,
     given: str,
     scratch: Path,
-    *,
-    with_fixed: bool,
+    suite: Suite,
 ) -> Methods:
-    """Plain decoding, each drafter under the controller, auto, and the engine's own speculation.
+    """Plain decoding, each drafter under the controller, auto, and others' programs.
 
     given: the requested --draft. scratch: an empty folder, so that drafters start without anything
     learned before. Unavailable methods are left out, with a note.
@@ -129,9 +144,9 @@ def methods(
                 result.drafts[text] = cost
             if text == draft_spec.AUTO:
                 result.auto = drafting.controller
-            if with_fixed:
+            if suite.with_fixed and session.budget is None:
                 result.chosen += _fixed(text, session, drafting)
-        _add_baselines(result, stack, session, handles)
+        _add_baselines(result, stack, session, handles, suite)
         result.resources = stack.pop_all()
     return result
 
@@ -171,7 +186,11 @@ def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
 
 
 def _add_baselines(
-    methods: Methods, stack: ExitStack, session: Session, handles: Sequence[DrafterHandle]
+    methods: Methods,
+    stack: ExitStack,
+    session: Session,
+    handles: Sequence[DrafterHandle],
+    suite: Suite,
 ) -> None:
     if session.budget is not None:
         methods.notes += [
@@ -186,11 +205,20 @@ def _add_baselines(
         and handle.model.info.backend == MLX
         and isinstance(handle.member.drafter, DraftModel)
     )
+    model, n_ctx = session.model, session.context.facts.n_ctx
     try:
-        baselines = baseline_engines(session.model, session.context.facts.n_ctx, next(usable, None))
+        for one in baseline_engines(model, n_ctx, next(usable, None), plain=suite.is_published):
+            stack.callback(one.close)
+            methods.chosen.append(_theirs(one, session))
+        is_here = model.info.backend == LLAMACPP and not model.info.host
+        if not suite.is_published or not is_here or model.info.device.startswith("RPC"):
+            return
+        if not llama_server.program():
+            methods.notes.append("llama-server was left out: it is not on PATH")
+            return
+        for way, options in llama_server.WAYS.items():
+            started = llama_server.llama_server(model.info, n_ctx, options)
+            methods.chosen.append(_of_server(way, stack.enter_context(started)))
+        methods.notes.append("llama-server's seconds are those that it tells")
     except SpecchatError as error:
         methods.notes.append(str(error).splitlines()[0])
-        return
-    for baseline in baselines:
-        stack.callback(baseline.close)
-        methods.chosen.append(_theirs(baseline.name, session, baseline.reply))

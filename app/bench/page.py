@@ -1,6 +1,6 @@
 """The results of a bench as a self-contained HTML page: charts, captions, tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,16 +10,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from app.bench import wording
 from app.bench.results import AUTO, PLAIN, Bench, Speedup
 from app.bench.wording import (
+    FIGURES,
     MISSING,
     comparable_rate,
     decimals,
     drafting_methods,
+    figure_rows,
     main_method,
     percent,
     sentence,
     shape_sentences,
     shape_shares,
     wall_sentence,
+    with_error,
 )
 from app.printable import one_line
 from app.wording import counted
@@ -96,7 +99,8 @@ class Look:
     dashes: str = "none"
 
 
-def page(bench: Bench) -> str:
+def page(bench: Bench, compared: Sequence[str] = ()) -> str:
+    """compared: what changed since another bench, in lines."""
     return _template().render(
         bench=bench,
         method=main_method(bench),
@@ -104,7 +108,9 @@ def page(bench: Bench) -> str:
         words=wording,
         counted=counted,
         speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
-        gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
+        compared=compared,
+        kinds=_kinds(bench),
+        gains=[_acceptance(bench), _conditional(bench), _lengths(bench), _costs(bench)],
         rates=_rates(bench),
         looks=_looks(bench.methods),
     )
@@ -164,7 +170,7 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
         f"Temperature {temperature:g}",
         "Bars are medians over the rounds; whiskers span the slowest to the fastest round."
         if bench.rounds > 1
-        else "Bars show a single round.",
+        else "Bars show a single round; whiskers span the error, where it is known.",
         ("method", *bench.kinds, "mean"),
         [
             (
@@ -181,26 +187,50 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
 def _bar(method: str, speedup: Speedup | None) -> Bar:
     if speedup is None:
         return Bar(method, None, MISSING)
-    return Bar(method, speedup.median, f"{speedup.median:.2f}", speedup.least, speedup.most)
+    error = (speedup.error or 0.0) if speedup.least == speedup.most else 0.0
+    least, most = speedup.least - error, speedup.most + error
+    return Bar(method, speedup.median, f"{speedup.median:.2f}", max(least, 0.0), most)
 
 
 def _speedup_cell(speedup: Speedup | None, rounds: int) -> str:
     if speedup is None:
         return MISSING
-    median = f"{speedup.median:.2f}"
-    return f"{median}\n{speedup.least:.2f} to {speedup.most:.2f}" if rounds > 1 else median
+    if rounds > 1:
+        return f"{speedup.median:.2f}\n{speedup.least:.2f} to {speedup.most:.2f}"
+    return with_error(speedup.median, speedup.error)
+
+
+def _kinds(bench: Bench) -> list[Figure]:
+    """What published suites tell, by kind of questions and for all."""
+    header = ("method", *map(str.strip, FIGURES[1:]))
+    return [
+        Figure(title, "", header, [tuple(row) for row in rows])
+        for title, rows in figure_rows(bench).items()
+    ]
 
 
 def _acceptance(bench: Bench) -> Figure:
-    """Acceptance by position in the draft, for methods that report it."""
-    by_position = {
-        method: bench.acceptance_by_position(method) for method in drafting_methods(bench)
-    }
+    caption = "Share of the tokens drafted at a position that were accepted, all temperatures "
+    caption += (
+        "together. Late positions are drafted rarely, and only where a draft looks promising."
+    )
+    return _by_position(bench, "Acceptance by position", caption, bench.acceptance_by_position)
+
+
+def _conditional(bench: Bench) -> Figure:
+    caption = "The same among the drafts that were accepted up to the position before."
+    return _by_position(bench, "Conditional acceptance", caption, bench.conditional_acceptance)
+
+
+def _by_position(
+    bench: Bench, heading: str, caption: str, shares_of: Callable[[str], list[float]]
+) -> Figure:
+    """Shares by position in the draft, for methods that report them."""
+    by_position = {method: shares_of(method) for method in drafting_methods(bench)}
     shares = {
         method: dict(enumerate(line, start=1)) for method, line in by_position.items() if line
     }
     longest = max(map(len, by_position.values()), default=0)
-    heading = "Acceptance by position"
     header = ("method", "all", *map(str, range(1, longest + 1)))
     rows = [
         (method, percent(bench.acceptance(method)), *_percentages(line, longest))
@@ -208,10 +238,6 @@ def _acceptance(bench: Bench) -> Figure:
     ]
     if not shares:
         return Figure(heading, header=header, rows=rows)
-    caption = "Share of the tokens drafted at a position that were accepted, all temperatures "
-    caption += (
-        "together. Late positions are drafted rarely, and only where a draft looks promising."
-    )
     return Figure(heading, caption, header, rows, _share_lines(shares, "position in the draft"))
 
 

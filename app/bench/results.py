@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,18 +42,70 @@ class Run:
     steps_by_shape: dict[Shape, int] = field(default_factory=dict[Shape, int])
     overhead_seconds: float | None = None
     """Time spent neither drafting nor in the target's passes."""
-    token_ids: tuple[int, ...] = ()
     same_tokens: bool | None = None
     """Whether the reply equals that of plain decoding with the same seed."""
+    judged_at: tuple[int, ...] = ()
+    """Number of drafts that reached a position and were accepted up to the one before it."""
+    turn: int = 0
+    ttft_seconds: float | None = None
+    """From the request to the first token, where the method read its prompt by itself."""
+    answer: str = ""
+    """A hash of the reply's tokens."""
+
+
+def run_of(value: Mapping[str, Any]) -> Run:
+    """A run as JSON tells it.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    shapes = {Shape(name): int(count) for name, count in value["steps_by_shape"].items()}
+    made: dict[str, Any] = {**with_tuples(value), "steps_by_shape": shapes}
+    return Run(**made)
+
+
+def with_tuples(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object as JSON tells it, with tuples in place of its lists."""
+    lists: list[tuple[str, list[Any]]] = [
+        (name, one) for name, one in value.items() if isinstance(one, list)
+    ]
+    return {**value, **{name: tuple(one) for name, one in lists}}
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """Decode rate over the plain rate of the same round: median, minimum and maximum of rounds."""
+    """Decode rate over the plain rate of the same round: median, minimum and maximum of rounds.
+
+    error: twice the standard error over the questions; None for fewer than three.
+    """
 
     median: float
     least: float
     most: float
+    error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What others measure of a method's answers to a kind of questions; None if it is not known.
+
+    The first three follow Spec-Bench (evaluation/speed.py), acceptance_length NVIDIA's
+    specdec_bench (metrics/specbench.py), for SPEED-Bench.
+    """
+
+    questions: int
+    mean_accepted_tokens: float | None
+    """Tokens of a target pass, the first of each answer aside."""
+    end_to_end_speedup: float | None
+    """Mean of the questions' tokens per second, reading the prompts included, over plain's."""
+    acceptance_length: float | None
+    """Mean over the questions of their tokens of a pass, the first of each answer included."""
+    acceptance: float | None
+    conditional_acceptance: list[float]
+    """At each position, of the drafts that were accepted up to the one before."""
+    ttft_seconds: float | None
+    """Mean over the questions' first turns, whose prompts are read from their beginning."""
+    decode_tokens_per_second: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +146,9 @@ class Bench:
     disk_bytes_per_second: float | None = None
     drafts: dict[str, DraftSeconds] = field(default_factory=dict[str, DraftSeconds])
     """Measured cost of drafting, by method, where one drafter takes time."""
+    questions: int = 0
+    questions_sha256: str = ""
+    """Of the file of questions."""
     notes: tuple[str, ...] = ()
     """Methods and prompts left out, with reasons, and remarks on the model."""
 
@@ -105,6 +160,11 @@ class Bench:
             self.streamed_bytes_per_token,
             self.disk_bytes_per_second,
         )
+
+    @property
+    def tells_latency(self) -> bool:
+        """Whether methods read the prompts by themselves, as those of published suites."""
+        return any(run.ttft_seconds is not None for run in self.runs)
 
     def select(
         self, method: str, kind: str | None = None, temperature: float | None = None
@@ -132,7 +192,42 @@ class Bench:
                 ratios.append(ours / plain)
         if not ratios:
             return None
-        return Speedup(statistics.median(ratios), min(ratios), max(ratios))
+        ours, plain = (_by_question(self.select(one, kind, temperature)) for one in (method, PLAIN))
+        units = [(*sums(ours[key]), *sums(plain[key])) for key in ours if key in plain]
+        error = jackknife(units, ratio_of) if method != PLAIN else None
+        return Speedup(statistics.median(ratios), min(ratios), max(ratios), error)
+
+    def mean_error(self, method: str, temperature: float) -> float | None:
+        """That of the mean speedup, as of Speedup; None if one of the kinds has none."""
+        speedups = [self.speedup(method, kind, temperature) for kind in self.kinds]
+        shares = [one.error / one.median for one in speedups if one and one.error is not None]
+        mean = self.mean_speedup(method, temperature)
+        if mean is None or len(shares) < len(self.kinds):
+            return None
+        return mean * math.hypot(*shares) / len(shares)
+
+    def figures(self, method: str, kind: str | None, temperature: float) -> Figures:
+        """Of one kind of questions, or of all."""
+        runs = self.select(method, kind, temperature)
+        drafting = [run for run in runs if run.steps]
+        questions = _by_question(runs)
+        lengths = [
+            sum(run.tokens + 1 for run in asked) / sum(run.steps + 1 for run in asked)
+            for asked in questions.values()
+            if all(run.steps for run in asked)
+        ]
+        first = [run.ttft_seconds for run in runs if run.ttft_seconds is not None and not run.turn]
+        rates = [_whole_rate(runs), _whole_rate(self.select(PLAIN, kind, temperature))]
+        return Figures(
+            len(questions),
+            _over(sum(run.tokens for run in drafting), sum(run.steps for run in drafting)),
+            _over(*rates),
+            statistics.fmean(lengths) if lengths else None,
+            self.acceptance(method, temperature, kind),
+            self.conditional_acceptance(method, kind, temperature),
+            statistics.fmean(first) if first else None,
+            _rate(runs),
+        )
 
     def mean_speedup(self, method: str, temperature: float) -> float | None:
         """Geometric mean of the medians over all kinds; None if one is missing."""
@@ -142,17 +237,23 @@ class Bench:
             return None
         return math.exp(statistics.fmean(map(math.log, medians)))
 
-    def acceptance(self, method: str, temperature: float | None = None) -> float | None:
-        runs = self.select(method, temperature=temperature)
-        drafted = sum(run.drafted for run in runs)
-        return sum(run.accepted for run in runs) / drafted if drafted else None
+    def acceptance(
+        self, method: str, temperature: float | None = None, kind: str | None = None
+    ) -> float | None:
+        runs = self.select(method, kind, temperature)
+        return _over(sum(run.accepted for run in runs), sum(run.drafted for run in runs))
 
     def acceptance_by_position(self, method: str) -> list[float]:
         """Share of accepted tokens at each position of a draft."""
         runs = self.select(method)
-        accepted = added(run.accepted_at for run in runs)
-        drafted = added(run.drafted_at for run in runs)
-        return [right / all_ for right, all_ in zip(accepted, drafted, strict=True) if all_]
+        return _shares((run.accepted_at for run in runs), (run.drafted_at for run in runs))
+
+    def conditional_acceptance(
+        self, method: str, kind: str | None = None, temperature: float | None = None
+    ) -> list[float]:
+        """The same among the drafts that were accepted up to the position before."""
+        runs = self.select(method, kind, temperature)
+        return _shares((run.accepted_at for run in runs), (run.judged_at for run in runs))
 
     def lengths(self, method: str) -> list[int]:
         return added(run.lengths for run in self.select(method))
@@ -169,10 +270,7 @@ class Bench:
         return dict(total)
 
     def as_json(self) -> dict[str, Any]:
-        whole = asdict(self)
-        for run in whole["runs"]:
-            del run["token_ids"]
-        return {"schema": SCHEMA, "summary": self._summary(), **whole}
+        return {"schema": SCHEMA, "summary": self._summary(), **asdict(self)}
 
     def _summary(self) -> list[dict[str, Any]]:
         return [
@@ -186,6 +284,11 @@ class Bench:
                     for kind in self.kinds
                 },
                 "mean_speedup": self.mean_speedup(method, temperature),
+                "mean_speedup_error": self.mean_error(method, temperature),
+                "overall": asdict(self.figures(method, None, temperature)),
+                "kinds": {
+                    kind: asdict(self.figures(method, kind, temperature)) for kind in self.kinds
+                },
                 "decode_tokens_per_second": self.rate(method, temperature=temperature),
                 "acceptance": self.acceptance(method, temperature),
                 "accepted_lengths": self.accepted_lengths(method, temperature),
@@ -201,8 +304,60 @@ def _of_round(runs: Iterable[Run], number: int) -> list[Run]:
 
 
 def _rate(runs: Sequence[Run]) -> float | None:
-    seconds = sum(run.seconds for run in runs)
-    return sum(run.tokens for run in runs) / seconds if seconds > 0 else None
+    return _over(sum(run.tokens for run in runs), sum(run.seconds for run in runs))
+
+
+def _over(count: float | None, all_: float | None) -> float | None:
+    return count / all_ if count is not None and all_ else None
+
+
+def _shares(some: Iterable[Sequence[int]], every: Iterable[Sequence[int]]) -> list[float]:
+    return [one / all_ for one, all_ in zip(added(some), added(every), strict=False) if all_]
+
+
+def _by_question(runs: Iterable[Run]) -> dict[tuple[str, int], list[Run]]:
+    found = defaultdict[tuple[str, int], list[Run]](list)
+    for run in runs:
+        found[run.kind, run.prompt].append(run)
+    return found
+
+
+def _whole_rate(runs: Sequence[Run]) -> float | None:
+    """Mean of the questions' rates from request to last token; None without such times."""
+    if not runs or any(run.ttft_seconds is None for run in runs):
+        return None
+    return statistics.fmean(
+        sum(run.tokens + 1 for run in asked)
+        / sum(run.seconds + (run.ttft_seconds or 0.0) for run in asked)
+        for asked in _by_question(runs).values()
+    )
+
+
+def sums(runs: Sequence[Run]) -> tuple[float, float]:
+    """Tokens, and their seconds."""
+    return sum(run.tokens for run in runs), sum(run.seconds for run in runs)
+
+
+def ratio_of(sums: Sequence[float | None]) -> float | None:
+    """Tokens over seconds; of twice or four times as many sums, ratios of these, and of those."""
+    if len(sums) == 1:
+        return sums[0]
+    return ratio_of([_over(*pair) for pair in zip(sums[::2], sums[1::2], strict=True)])
+
+
+_FEWEST_UNITS = 3
+
+
+def jackknife(
+    units: Sequence[Sequence[float]], figure: Callable[[Sequence[float]], float | None]
+) -> float | None:
+    """Twice the standard error of a figure of the units' sums, by leaving out one at a time."""
+    if len(units) < _FEWEST_UNITS:
+        return None
+    total = [sum(column) for column in zip(*units, strict=True)]
+    left = [[all_ - one for all_, one in zip(total, unit, strict=True)] for unit in units]
+    known = [found for rest in left if (found := figure(rest)) is not None]
+    return 2 * math.sqrt(len(known) - 1) * statistics.pstdev(known) if known else None
 
 
 def added(rows: Iterable[Sequence[int]]) -> list[int]:

@@ -1,66 +1,29 @@
 """Runs a bench: every method on every prompt, interleaved, in several rounds."""
 
 import datetime
+import hashlib
 import time
-import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
+from app.bench.suites import Suite, Task, tasks
+from app.bench.unfinished import Unfinished
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
+from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
-
-# Prompts and suites, also for a model that is read from disk.
-
-_FILE = Path(__file__).with_name("suite.toml")
-
-
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """How much a bench measures; it stops between rounds once its seconds are used up.
-
-    prompts: number of prompts of each kind.
-    """
-
-    name: str
-    prompts: int
-    rounds: int
-    max_tokens: int
-    seconds: float
-    temperatures: tuple[float, ...] = (0.0, 0.8)
-    with_fixed: bool = False
-    """Whether fixed draft lengths are measured too, for comparison with the controller."""
-
-
-SUITES = {
-    "quick": Suite("quick", 2, 3, 128, 480.0),
-    "full": Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    kind: str
-    number: int
-    text: str
-
-
-def tasks(suite: Suite) -> list[Task]:
-    chosen: list[Task] = []
-    for entry in tomllib.loads(_FILE.read_text(encoding="utf-8"))["prompt"]:
-        number = sum(task.kind == entry["kind"] for task in chosen)
-        if number < suite.prompts:
-            chosen.append(Task(entry["kind"], number, entry["text"]))
-    return chosen
-
+from decoding.text import TextStream
 
 WARM_UP_TOKENS = 16
 """Of one reply by each method, before any is measured."""
+
+_WARM_UP = "Write a line about the sea."
+"""No suite asks it: else the first question's prompt would have been read."""
 
 _SHORTER = ((2, 2, 128), (1, 2, 128), (1, 2, 64), (1, 1, 64), (1, 1, 32))
 """Prompts of a kind, temperatures and tokens of a reply, in the order in which suites shrink."""
@@ -106,7 +69,7 @@ def round_seconds(suite: Suite, plain_seconds: float, n_methods: int) -> float:
 def _shortened(suite: Suite, prompts: int, temperatures: int, max_tokens: int) -> Suite:
     return replace(
         suite,
-        prompts=min(prompts, suite.prompts),
+        prompts=prompts if suite.prompts is None else min(prompts, suite.prompts),
         temperatures=suite.temperatures[:temperatures],
         max_tokens=min(max_tokens, suite.max_tokens),
         with_fixed=False,
@@ -119,24 +82,55 @@ def size_in_words(suite: Suite) -> str:
 
 
 class Runner:
-    def __init__(self, session: Session, methods: Methods, suite: Suite) -> None:
+    """Measures a suite. unfinished: the folder of benches that were ended, None to keep nothing."""
+
+    def __init__(
+        self, session: Session, methods: Methods, suite: Suite, unfinished: Path | None = None
+    ) -> None:
         self._session = session
         self._methods = methods
         self._suite = suite
         self._notes = list(methods.notes)
-        self._tasks = [task for task in tasks(suite) if self._fits(task)]
+        self._tasks = self._fitting()
         self._runs: list[Run] = []
         self._rounds = 0
         self._started = datetime.datetime.now(datetime.UTC)
+        self._unfinished = Unfinished(unfinished, self._facts())
 
-    def _fits(self, task: Task) -> bool:
-        needed = len(self._prompt(task)) + self._suite.max_tokens
-        if needed <= self._session.context.facts.n_ctx:
-            return True
-        self._notes.append(
-            f"{task.kind} {task.number + 1} was left out: it needs a context of {needed:,} tokens"
-        )
-        return False
+    def _facts(self) -> dict[str, object]:
+        """All that two runs of a bench must have in common to be one."""
+        session, info = self._session, self._session.model.info
+        file = info.path.stat() if info.path.is_file() else None
+        return {
+            "suite": (self._suite, self._suite.sha256, len(self._tasks)),
+            "methods": [method.name for method in self._methods.chosen],
+            "model": (info, file and (file.st_size, file.st_mtime_ns)),
+            "session": (session.options, session.context.facts.n_ctx),
+        }
+
+    def _fitting(self) -> list[Task]:
+        """The questions whose conversations fit the context; others are noted."""
+        n_ctx = self._session.context.facts.n_ctx
+        sizes = {task: self._size(task) for task in tasks(self._suite)}
+        left_out = Counter[str](task.kind for task, size in sizes.items() if size > n_ctx)
+        for kind, count in left_out.items():
+            needed = max(size for task, size in sizes.items() if task.kind == kind)
+            self._notes.append(
+                f"of {kind} {count} {'was' if count == 1 else 'were'} left out: "
+                f"a context of {needed:,} tokens is needed for all"
+            )
+        fitting = [task for task, size in sizes.items() if size <= n_ctx]
+        if self._suite.is_published:
+            every = len(tasks(replace(self._suite, prompts=None)))
+            most = self._suite.max_tokens
+            self._notes.append(f"{len(fitting)} of {every} questions, up to {most:,} tokens each")
+        return fitting
+
+    def _size(self, task: Task) -> int:
+        """Tokens of a conversation with answers as long as they may be."""
+        said = [Message("user", turn) for turn in task.turns]
+        turns = (self._session.template.prompt([one]).tokens for one in said)
+        return sum(map(len, turns)) + len(said) * self._suite.max_tokens
 
     def run(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[tuple[int, int, str]]:
         """Measure, yielding replies done, planned, and the next one; stops when time is up.
@@ -147,23 +141,32 @@ class Runner:
             ModelError: plain decoding failed.
             UsageError: no prompt fits the context.
         """
-        begun = clock()
         suite = self._suite
         if not self._tasks:
             raise UsageError("no prompt fits the context", "", "Use a larger --ctx.")
-        prompt, greedy = self._prompt(self._tasks[0]), SamplingSettings(temperature=0.0)
+        begun = clock() - self._go_on()
+        prompt = self._session.template.prompt([Message("user", _WARM_UP)])
         for method in list(self._methods.chosen):  # each is warm before any is measured
-            self._reply(method, prompt, greedy, WARM_UP_TOKENS)
+            self._reply(method, prompt, SamplingSettings(temperature=0.0), WARM_UP_TOKENS)
         each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
+        done = {(run.round, run.kind, run.prompt, run.temperature) for run in self._runs}
         for number in range(suite.rounds):
-            read = None
-            for count, (task, temperature, method) in enumerate(self._order(number)):
-                if task is not read:
-                    self._read(task)
-                    read = task
-                text = f"{task.kind}, temperature {temperature:g}: {method.name}"
-                yield number * each + count, suite.rounds * each, text
-                self._measure(task, temperature, method, number)
+            read, count = None, number * each
+            for task in self._tasks:
+                for temperature in suite.temperatures:
+                    methods = self._in_turn(number)
+                    if (number, task.kind, task.number, temperature) not in done:
+                        if task is not read and not suite.is_published:
+                            self._read(task)
+                            read = task
+                        runs: list[Run] = []
+                        for place, method in enumerate(methods):
+                            text = f"{task.kind}, temperature {temperature:g}: {method.name}"
+                            yield count + place, suite.rounds * each, text
+                            runs += self._measured(task, temperature, method, number)
+                        self._runs += _compared(runs)
+                        self._unfinished.add(_compared(runs), clock() - begun)
+                    count += len(methods)
             self._rounds = number + 1
             spent = clock() - begun
             if spent + spent / self._rounds > suite.seconds and self._rounds < suite.rounds:
@@ -173,27 +176,39 @@ class Runner:
                 )
                 return
 
-    def _order(self, number: int) -> Iterator[tuple[Task, float, Method]]:
-        """Methods in turn on each prompt, with a different first method in each round."""
-        methods = list(self._methods.chosen)
-        for task in self._tasks:
-            for temperature in self._suite.temperatures:
-                for place in range(len(methods)):
-                    yield task, temperature, methods[(place + number) % len(methods)]
+    def _go_on(self) -> float:
+        """Take over what was measured before; returns the seconds that it took."""
+        elapsed = 0.0
+        for measured in self._unfinished.measured():
+            self._runs += measured.runs
+            elapsed = measured.elapsed
+        if self._runs:
+            self._notes.append(
+                f"{len(self._runs):,} answers are from before it was ended, and what drafters had "
+                "learned by then is not"
+            )
+        return elapsed
+
+    def forget(self) -> None:
+        """Keep nothing of it for later: it is complete, or is to begin anew."""
+        self._unfinished.remove()
+
+    def _in_turn(self, number: int) -> list[Method]:
+        """The methods, with a different first one in each round."""
+        methods = self._methods.chosen
+        first = number % len(methods)
+        return [*methods[first:], *methods[:first]]
 
     def _read(self, task: Task) -> None:
         """Cache the prompt, so that every method starts from the same keys and values."""
-        plain = self._methods.chosen[0]
-        self._reply(plain, self._prompt(task), SamplingSettings(temperature=0.0), 1)
-
-    def _prompt(self, task: Task) -> list[int]:
-        return list(self._session.template.prompt([Message("user", task.text)]).tokens)
+        prompt = self._session.template.prompt([Message("user", task.turns[0])])
+        self._reply(self._methods.chosen[0], prompt, SamplingSettings(temperature=0.0), 1)
 
     def _reply(
-        self, method: Method, prompt: list[int], settings: SamplingSettings, max_tokens: int
+        self, method: Method, prompt: Prompt, settings: SamplingSettings, max_tokens: int
     ) -> Outcome | None:
         try:
-            return method.reply(prompt, settings, max_tokens)
+            return method.reply(list(prompt.tokens), settings, max_tokens)
         except ModelError as error:
             if method.name == PLAIN:
                 raise
@@ -201,39 +216,61 @@ class Runner:
             self._methods.chosen.remove(method)
             return None
 
-    def _measure(self, task: Task, temperature: float, method: Method, number: int) -> None:
+    def _measured(
+        self, task: Task, temperature: float, method: Method, number: int
+    ) -> Iterator[Run]:
+        """The runs of a conversation with a method, whose own answers are its earlier turns."""
         if method not in self._methods.chosen:
             return
-        seed = 1000 * number + task.number
-        settings = SamplingSettings(temperature=temperature, seed=seed)
-        outcome = self._reply(method, self._prompt(task), settings, self._suite.max_tokens)
-        if outcome is None or len(outcome.tokens) < 2:
-            return
-        counts: dict[str, Any] = {}
-        if (told := outcome.statistics) is not None:
-            counts = {
-                "steps": told.steps - 1,
-                "drafted": told.drafted,
-                "accepted": told.accepted,
-                "drafted_at": tuple(told.drafted_at_position),
-                "accepted_at": tuple(told.accepted_at_position),
-                "lengths": tuple(told.drafted_lengths),
-                "accepted_lengths": tuple(told.accepted_lengths),
-                "steps_by_shape": dict(told.steps_by_shape),
-                "overhead_seconds": told.overhead_seconds,
-            }
-        run = Run(
-            task.kind,
-            task.number,
-            temperature,
-            method.name,
-            number,
+        session, suite = self._session, self._suite
+        settings = SamplingSettings(temperature=temperature, seed=1000 * number + task.number)
+        if suite.is_published:
+            session.context.empty("a bench begins")
+        said: list[Message] = []
+        for turn, text in enumerate(task.turns):
+            said.append(Message("user", text))
+            prompt = session.template.prompt(said)
+            outcome = self._reply(method, prompt, settings, suite.max_tokens)
+            if outcome is None:
+                return
+            if len(outcome.tokens) > 1:
+                place = Run(task.kind, task.number, temperature, method.name, number, 0, 0.0)
+                yield self._filled(replace(place, turn=turn), outcome)
+            said.append(Message("assistant", self._text(prompt, outcome.tokens)))
+
+    def _text(self, prompt: Prompt, tokens: list[int]) -> str:
+        session = self._session
+        stream = TextStream(session.model.tokenizer, prompt.stops, spell=session.speller(prompt))
+        for token in tokens:
+            stream.feed(token)
+        stream.finish()
+        return stream.text
+
+    def _filled(self, run: Run, outcome: Outcome) -> Run:
+        ends = self._session.model.tokenizer.end_tokens
+        said = ",".join(str(token) for token in outcome.tokens if token not in ends)
+        run = replace(
+            run,
             tokens=len(outcome.tokens) - 1,
             seconds=outcome.seconds,
-            token_ids=tuple(outcome.tokens),
-            **counts,
+            ttft_seconds=outcome.ttft_seconds if self._suite.is_published else None,
+            answer=hashlib.sha256(said.encode()).hexdigest()[:16],
         )
-        self._runs.append(run)
+        if (told := outcome.statistics) is None:
+            return run
+        return replace(
+            run,
+            steps=told.steps - 1,
+            drafted=told.drafted,
+            accepted=told.accepted,
+            drafted_at=tuple(told.drafted_at_position),
+            accepted_at=tuple(told.accepted_at_position),
+            judged_at=tuple(told.judged_at_position),
+            lengths=tuple(told.drafted_lengths),
+            accepted_lengths=tuple(told.accepted_lengths),
+            steps_by_shape=dict(told.steps_by_shape),
+            overhead_seconds=told.overhead_seconds,
+        )
 
     @property
     def bench(self) -> Bench:
@@ -245,6 +282,8 @@ class Runner:
         bandwidth = session.bandwidth
         return Bench(
             suite=self._suite.name,
+            questions_sha256=self._suite.sha256,
+            questions=len(self._tasks),
             date=self._started.strftime("%Y-%m-%d %H:%M UTC"),
             model=info.name,
             quantization=info.quantization,
@@ -264,23 +303,12 @@ class Runner:
             streamed_bytes_per_token=info.streamed_bytes_per_token,
             disk_bytes_per_second=session.disk.bytes_per_second if session.disk else None,
             drafts=dict(self._methods.drafts),
-            runs=_compared(runs),
+            runs=runs,
             notes=tuple(self._notes),
         )
 
 
-def _compared(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Mark the runs whose tokens equal those of plain decoding with the same seed."""
-    plain = {
-        (run.kind, run.prompt, run.temperature, run.round): run.token_ids
-        for run in runs
-        if run.method == PLAIN
-    }
-    return tuple(
-        replace(
-            run,
-            same_tokens=run.token_ids
-            == plain.get((run.kind, run.prompt, run.temperature, run.round)),
-        )
-        for run in runs
-    )
+def _compared(runs: list[Run]) -> list[Run]:
+    """Mark the runs of a question whose tokens equal those of plain decoding with the same seed."""
+    plain = {run.turn: run.answer for run in runs if run.method == PLAIN}
+    return [replace(run, same_tokens=run.answer == plain.get(run.turn)) for run in runs]

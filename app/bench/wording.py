@@ -75,7 +75,11 @@ def wall_sentence(bench: Bench) -> str:
 
 
 def round_sentences(bench: Bench) -> list[str]:
-    return ["one round: how much rounds differ is unknown"] if bench.rounds == 1 else []
+    if bench.rounds > 1:
+        return []
+    if bench.tells_latency:
+        return ["one round; ± is twice the standard error over the questions of a kind"]
+    return ["one round: how much rounds differ is unknown"]
 
 
 def spread_sentences(bench: Bench) -> list[str]:
@@ -152,6 +156,53 @@ _LONGEST_NAME = 24
 """A longer method name is put on a line of its own, so that the columns fit the terminal."""
 
 _MARK = "!"
+_BY = "by more than its error", "in every round"
+"""In one round, and in several."""
+
+FIGURES = (
+    "",
+    *("speedup ", "end to end", "tokens/pass", "length", "acceptance", "first token", "tok/s"),
+)
+"""Names of the columns of figure_rows."""
+
+
+def figure_rows(bench: Bench) -> dict[str, list[list[str]]]:
+    """By kind of questions, and for all: what published suites tell of each method."""
+    if not bench.tells_latency:
+        return {}
+    return {
+        f"{kind or 'all kinds'}, temperature {temperature:g}": [
+            _figure_row(bench, method, kind, temperature) for method in bench.methods
+        ]
+        for temperature in bench.temperatures
+        for kind in (*bench.kinds, None)
+    }
+
+
+def _figure_row(bench: Bench, method: str, kind: str | None, temperature: float) -> list[str]:
+    found = bench.figures(method, kind, temperature)
+    if kind is None:
+        slower = is_slower_in_all(bench, method, temperature)
+        mean = bench.mean_speedup(method, temperature)
+        speedup = with_error(mean, bench.mean_error(method, temperature))
+    else:
+        slower = is_slower(bench, method, temperature, kind)
+        one = bench.speedup(method, kind, temperature)
+        speedup = with_error(one.median, one.error) if one else MISSING
+    return [
+        method,
+        speedup + (_MARK if slower else " "),
+        decimals(found.end_to_end_speedup, 2),
+        decimals(found.mean_accepted_tokens, 2),
+        decimals(found.acceptance_length, 2),
+        percent(found.acceptance),
+        MISSING if found.ttft_seconds is None else f"{found.ttft_seconds:.2f} s",
+        decimals(found.decode_tokens_per_second, 1),
+    ]
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    return decimals(value, 2) + (f" ± {error:.2f}" if error is not None else "")
 
 
 def table(bench: Bench) -> str:
@@ -160,13 +211,16 @@ def table(bench: Bench) -> str:
         [(method, _speedups(bench, method, temperature)) for method in bench.methods]
         for temperature in bench.temperatures
     ]
+    figures = figure_rows(bench)
     blocks = [
+        "\n".join([title, *_aligned([FIGURES, *rows])]) for title, rows in figures.items()
+    ] or [
         _block(bench, temperature, rows)
         for temperature, rows in zip(bench.temperatures, cells, strict=True)
     ]
     is_marked = any(cell.endswith(_MARK) for rows in cells for _, row in rows for cell in row)
     lines = [
-        *([f"{_MARK} slower than plain in every round"] if is_marked else []),
+        *([f"{_MARK} slower than plain {_BY[bench.rounds > 1]}"] if is_marked else []),
         *idle_sentences(bench),
         *shape_sentences(bench),
         *spread_sentences(bench),
@@ -207,10 +261,15 @@ def _speedups(bench: Bench, method: str, temperature: float) -> list[str]:
 
 
 def is_slower(bench: Bench, method: str, temperature: float, kind: str) -> bool:
-    """Whether noise does not explain it: it drafted, and no round was as fast as plain decoding."""
+    """Whether noise does not explain it: it drafted, and no round was as fast as plain decoding.
+
+    Of a single round, whether it was slower by more than its error.
+    """
     speedup = bench.speedup(method, kind, temperature)
-    if speedup is None or bench.rounds == 1 or _is_idle(bench, method, temperature):
+    if speedup is None or _is_idle(bench, method, temperature):
         return False
+    if bench.rounds == 1:
+        return speedup.error is not None and speedup.median < min(SLOWER, 1 - speedup.error)
     return speedup.median < SLOWER and speedup.most < 1.0
 
 

@@ -192,7 +192,7 @@ class Session:
         tokens, text = request.begun, request.partial
         if not (tokens or text):
             return prompt
-        known = spelling(self.model.tokenizer, tokens, text, self._speller(prompt))
+        known = spelling(self.model.tokenizer, tokens, text, self.speller(prompt))
         more = known or self.template.spoken(text, prompt.form)
         return replace(prompt, tokens=[*prompt.tokens, *more], begun=len(more))
 
@@ -212,7 +212,7 @@ class Session:
         tokens = [marks.prefix, *ahead, marks.suffix, *behind, marks.middle]
         return Prompt(with_bos(tokens, tokenizer), is_conversation=False)
 
-    def _speller(self, prompt: Prompt) -> Callable[[int], bytes | None] | None:
+    def speller(self, prompt: Prompt) -> Callable[[int], bytes | None] | None:
         """What spells the reply to a prompt where its tokens' pieces do not."""
         if not prompt.is_conversation:
             return None
@@ -259,7 +259,7 @@ class Session:
             tokenizer,
             (*prompt.stops, *options.stops),
             begun=prompt.tokens[len(prompt.tokens) - prompt.begun :],
-            spell=self._speller(prompt),
+            spell=self.speller(prompt),
             shows_control=options.shows_control,
             calls=prompt.form.call_marks,
         )

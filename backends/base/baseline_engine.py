@@ -3,12 +3,19 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from backends.base.errors import ModelError
 from backends.base.model import Warping
 
-Reply = tuple[list[int], float]
-"""Tokens, and seconds from the first of them to the last."""
+
+@dataclass(frozen=True, slots=True)
+class BaselineReply:
+    """What was generated; seconds: from the first token to the last."""
+
+    tokens: list[int]
+    ttft_seconds: float
+    seconds: float
 
 
 class BaselineEngine(ABC):
@@ -30,10 +37,10 @@ class BaselineEngine(ABC):
         *,
         max_tokens: int,
         ends: Callable[[int], bool],
-    ) -> Reply:
+    ) -> BaselineReply:
         """Continue a prompt up to a token that ends the reply. Raises ModelError: it failed."""
         reply: list[int] = []
-        first_at = last_at = 0.0
+        asked_at, first_at, last_at = time.perf_counter(), 0.0, 0.0
         try:
             for token in self.tokens(prompt, warping, seed, max_tokens):
                 last_at = time.perf_counter()
@@ -43,7 +50,7 @@ class BaselineEngine(ABC):
                     break
         except (RuntimeError, ValueError, IndexError) as error:
             raise ModelError(f"{self.name} failed", str(error)) from error
-        return reply, last_at - first_at
+        return BaselineReply(reply, first_at - asked_at, last_at - first_at)
 
     def close(self) -> None:  # noqa: B027 - most hold nothing of their own
         """Free its memory."""

@@ -1,6 +1,6 @@
 """Loads a model, its vocabulary alone, a head, or a drafter made from its weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -242,25 +242,30 @@ _ALL = -1
 """All layers, as llama.cpp counts them."""
 
 
-def baseline_engines(model: Model, n_ctx: int, drafter: Model | None) -> Sequence[BaselineEngine]:
+def baseline_engines(
+    model: Model, n_ctx: int, drafter: Model | None, *, plain: bool = False
+) -> Iterator[BaselineEngine]:
     """Baselines for a loaded model, the engine's own speculative decoding included.
 
-    drafter: a loaded model with the same vocabulary, if there is one.
+    drafter: a loaded model with the same vocabulary, if there is one. plain: whether also those
+    that load the weights once more to decode without drafts.
 
     Raises:
         ModelError: a baseline cannot load the model.
     """
     info = model.info
     if info.host:
-        return ()
+        return
     if info.backend == MLX:
         with importing_engine(MLX):
             from backends.mlx.model import mlx_baselines
-        return mlx_baselines(model, drafter)
+        yield from mlx_baselines(model, drafter)
+        return
     if info.device.startswith("RPC"):
-        return ()  # they know no other machine
+        return  # they know no other machine
     with importing_engine(LLAMACPP):
         from backends.llamacpp.loading import LlamaBaseline
     is_on_gpu, cache_type = info.device.startswith("GPU"), info.cache_type or CacheType.F16
     layers = (info.gpu_layers if info.gpu_layers is not None else _ALL) if is_on_gpu else 0
-    return [LlamaBaseline(info.path, n_ctx, info.threads, layers, cache_type)]
+    for drafts in (True, False)[: 1 + plain]:
+        yield LlamaBaseline(info.path, n_ctx, info.threads, layers, cache_type, drafts=drafts)

@@ -306,12 +306,19 @@ def _buffer_types() -> Iterator[int]:
 class LlamaBaseline(BaselineEngine):
     """A model run by llama-cpp-python with the settings its documentation recommends."""
 
-    name = "llama-cpp-python lookup"
-
     def __init__(
-        self, path: Path, n_ctx: int, threads: int, gpu_layers: int, cache_type: CacheType
+        self,
+        path: Path,
+        n_ctx: int,
+        threads: int,
+        gpu_layers: int,
+        cache_type: CacheType,
+        *,
+        drafts: bool = True,
     ) -> None:
         """Load the model; raises ModelError if that fails. gpu_layers: negative for all."""
+        self.name = f"llama-cpp-python {'lookup' if drafts else 'plain'}"
+        lookup = LlamaPromptLookupDecoding(num_pred_tokens=10 if gpu_layers else 2)
         is_quantized = cache_type is not CacheType.F16
         kind = GGML_TYPES[cache_type]
         library.start()
@@ -325,7 +332,7 @@ class LlamaBaseline(BaselineEngine):
                 type_k=kind,
                 type_v=kind,
                 flash_attn=is_quantized,  # which quantized values need
-                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=10 if gpu_layers else 2),
+                draft_model=lookup if drafts else None,
                 verbose=False,
             )
         except (ValueError, RuntimeError, MemoryError) as error:

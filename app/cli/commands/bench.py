@@ -3,17 +3,20 @@
 import json as json_format
 import tempfile
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
 import typer
 
 from app import completion
+from app.bench.comparison import Comparison, old_bench
 from app.bench.methods import Methods, methods
 from app.bench.report import measured, public_methods, public_model
 from app.bench.report import report as report_of
 from app.bench.results import Bench
-from app.bench.runner import SUITES, Runner, Suite, round_seconds, size_in_words, slow_suite
+from app.bench.runner import Runner, round_seconds, size_in_words, slow_suite
+from app.bench.suites import SUITES, Suite, limited, suite_of
 from app.bench.wording import table
 from app.cli import option_values, options
 from app.cli.command import STDOUT
@@ -25,12 +28,9 @@ from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_INTERRUPTED
 from app.engine.session import Session
 from app.loading.session_options import OFF_DRAFT
+from app.paths import Paths
 from app.printable import printable
-from app.settings.catalogue import known
 from backends.base import UsageError
-
-_CONTEXT = 1024
-"""Enough for the longest prompt and its reply; the baseline keeps a row of scores per token."""
 
 
 @options.with_options(*options.SESSION)
@@ -40,8 +40,9 @@ def bench(
         str,
         typer.Option(
             "--suite",
-            metavar="NAME",
-            help="quick (minutes) or full (an hour or more).",
+            metavar="NAME|FILE",
+            help="quick (minutes), full (an hour or more), or published questions: spec-bench, "
+            "mt-bench, speed-bench, or a file of that form.",
             autocompletion=completion.suites,
         ),
     ] = "quick",
@@ -59,37 +60,54 @@ def bench(
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
     report: ReportFile = None,
+    questions: Annotated[
+        int | None, typer.Option("--questions", metavar="N", min=1, help="Of each kind, at most.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", min=2, help="Of an answer, at most.")
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="OLD.json", help="Tell what changed since that --json."),
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Discard what the same bench measured before it ended.")
+    ] = False,
 ) -> None:
-    """Measure lookup, self, auto and --draft against plain decoding, on six kinds of prompts."""
-    chosen = SUITES[known(suite, SUITES, f"no suite {suite!r}")]
+    """Measure lookup, self, auto and --draft against plain decoding, by kind of prompt."""
+    paths = Paths.of_this_user()
+    chosen = limited(suite_of(suite, paths.suites), questions, max_tokens)
+    if report is not None and suite not in SUITES:
+        raise UsageError("--report is for named suites", "a file's kinds may tell of its user")
+    before = old_bench(compare, chosen) if compare is not None else None
     json = output or json
     files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
     for file in files:
         check_writable(file)
     check_apart(*files)
     session_options = option_values.session_options(context)
-    session = open_session(session_options, _CONTEXT)
+    session = open_session(session_options, chosen.context)
     try:
         environment = session.environment(stderr.status)
         if session.budget is not None:  # the bench builds its own drafters
             session.redraft(OFF_DRAFT, stderr.status)
         with tempfile.TemporaryDirectory() as scratch:
-            compared = methods(
-                session,
-                environment,
-                session_options.draft,
-                Path(scratch),
-                with_fixed=chosen.with_fixed and session.budget is None,
-            )
+            given = session_options.draft
+            compared = methods(session, environment, given, Path(scratch), chosen)
             with closing(compared):
                 stderr.note(f"comparing {', '.join(method.name for method in compared.chosen)}")
-                if session.budget is not None:
+                if session.budget is not None and not chosen.is_published:
                     chosen = _slow_suite(chosen, compared)
-                runner = Runner(session, compared, chosen)
+                runner = Runner(session, compared, chosen, paths.benches)
+                if anew:
+                    runner.forget()
                 finished = _measure(runner)
-                _report(runner.bench, json, html)
+                changes = Comparison.of(before, runner.bench) if before else None
+                _report(runner.bench, json, html, changes)
                 if report is not None:
                     write_report(report, _to_send(runner.bench, session))
+                if finished:
+                    runner.forget()
     finally:
         session.close()
     if not finished:
@@ -119,22 +137,27 @@ def _measure(runner: Runner) -> bool:
             stderr.progress(*progress)
             if stop.is_set():
                 stderr.note("stopped: the figures cover what was measured so far")
+                stderr.note("the same command goes on with it; --anew begins again")
                 return False
     return True
 
 
-def _report(result: Bench, json: Path | None, html: Path | None) -> None:
+def _report(
+    result: Bench, json: Path | None, html: Path | None, changes: Comparison | None
+) -> None:
     stderr.clear_status()
+    compared = changes.lines() if changes else []
+    told = result.as_json() | {"comparison": asdict(changes) if changes else None}
     if json is not None and not _is_file(json):
-        stdout.write_json(result.as_json())
+        stdout.write_json(told)
     else:
-        stdout.write(printable(f"{table(result)}\n"))
+        stdout.write(printable("\n".join([table(result), *compared, ""])))
     if _is_file(json):
-        write_file(json, json_format.dumps(result.as_json(), indent=1))
+        write_file(json, json_format.dumps(told, indent=1))
     if html is not None:
         from app.bench.page import page  # and Jinja, which no other output needs
 
-        write_file(html, page(result))
+        write_file(html, page(result, compared))
 
 
 def _to_send(result: Bench, session: Session) -> dict[str, Any]:

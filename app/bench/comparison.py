@@ -1,0 +1,163 @@
+"""What changed between two benches of the same questions, beyond what noise explains."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from app.bench.results import (
+    PLAIN,
+    Bench,
+    DraftSeconds,
+    Run,
+    jackknife,
+    ratio_of,
+    run_of,
+    sums,
+    with_tuples,
+)
+from app.bench.suites import Suite
+from backends.base import UsageError
+
+
+def old_bench(file: Path, suite: Suite) -> Bench:
+    """A bench of a suite's questions, as `bench --json` wrote it.
+
+    Raises:
+        UsageError: it cannot be read, is none, or asked other questions.
+    """
+    try:
+        old = _bench(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{file} is no result of bench --json", str(error)) from error
+    if (old.questions_sha256 or old.suite) not in (suite.sha256, suite.name):
+        raise UsageError(f"{file} cannot be compared", f"it asked other questions: {old.suite}")
+    return old
+
+
+def _bench(value: Mapping[str, Any]) -> Bench:
+    known = {field.name: value[field.name] for field in fields(Bench) if field.name in value}
+    made: dict[str, Any] = {
+        "runs": tuple(map(run_of, value["runs"])),
+        "drafts": {name: DraftSeconds(**one) for name, one in value.get("drafts", {}).items()},
+        "cost_seconds": {int(count): cost for count, cost in value["cost_seconds"].items()},
+    }
+    return Bench(**{**with_tuples(known), **made})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A rate now over before: plain's in tokens per second, others' speedup over plain.
+
+    error: twice its standard error, over the answers that both benches have; None for under three.
+    """
+
+    method: str
+    kind: str
+    temperature: float
+    before: float
+    now: float
+    ratio: float
+    error: float | None
+
+    @property
+    def is_change(self) -> bool:
+        return self.error is not None and abs(self.ratio - 1) > self.error
+
+    def __str__(self) -> str:
+        what = "tok/s" if self.method == PLAIN else "speedup"
+        digits = 1 if self.method == PLAIN else 2
+        figures = f"{self.before:.{digits}f} before, {self.now:.{digits}f} now"
+        error = "" if self.error is None else f" ± {self.error:.2f}"
+        place = f"{self.method}, {self.kind}, temperature {self.temperature:g}"
+        return f"{place}: {what} {figures}, ratio {self.ratio:.2f}{error}"
+
+
+_FACTS = ("model", "quantization", "device", "backend", "threads", "max_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two benches of the same questions.
+
+    facts: those that differ, before and now. other_answers: of plain decoding at temperature 0, and
+    how many of them both have.
+    """
+
+    date: str
+    facts: dict[str, tuple[Any, Any]]
+    changes: tuple[Change, ...]
+    other_answers: tuple[int, int]
+
+    @classmethod
+    def of(cls, old: Bench, new: Bench) -> "Comparison":
+        facts = {name: (getattr(old, name), getattr(new, name)) for name in _FACTS}
+        known = [
+            (before, now)
+            for before, now in _pairs(old, new, PLAIN, None, 0.0).values()
+            if before.answer and now.answer
+        ]
+        return cls(
+            old.date,
+            {name: both for name, both in facts.items() if both[0] != both[1]},
+            tuple(_changes(old, new)),
+            (sum(before.answer != now.answer for before, now in known), len(known)),
+        )
+
+    def lines(self) -> list[str]:
+        beyond = [change for change in self.changes if change.is_change]
+        unknown = sum(change.error is None for change in self.changes)
+        same = len(self.changes) - len(beyond) - unknown
+        other, both = self.other_answers
+        return [
+            f"Against the bench of {self.date}:",
+            *(
+                f"  {name}: {before} before, {now} now"
+                for name, (before, now) in self.facts.items()
+            ),
+            *(f"  {change}" for change in beyond),
+            f"  {same} rates did not change by more than their errors"
+            + (f"; of {unknown} the error is unknown" if unknown else ""),
+            f"  {other} of {both} plain answers at temperature 0 differ",
+        ]
+
+
+def _pairs(
+    old: Bench, new: Bench, method: str, kind: str | None, temperature: float
+) -> dict[tuple[Any, ...], tuple[Run, Run]]:
+    """The answers to the same turns of the same rounds, before and now."""
+    before, now = (
+        {
+            (run.kind, run.prompt, run.turn, run.round): run
+            for run in bench.select(method, kind, temperature)
+        }
+        for bench in (old, new)
+    )
+    return {key: (before[key], now[key]) for key in before if key in now}
+
+
+def _changes(old: Bench, new: Bench) -> Iterator[Change]:
+    for method, kind, temperature in product(new.methods, new.kinds, new.temperatures):
+        plain = _pairs(old, new, PLAIN, kind, temperature)
+        compared = _pairs(old, new, method, kind, temperature)
+        units = [
+            [
+                figure
+                for run, base in zip(compared[key][::-1], plain[key][::-1], strict=True)
+                for one in ((run,) if method == PLAIN else (run, base))
+                for figure in sums([one])
+            ]
+            for key in compared
+            if key in plain
+        ]
+        total = [sum(column) for column in zip(*units, strict=True)]
+        half = len(total) // 2
+        found = [ratio_of(part) for part in (total[half:], total[:half], total) if part]
+        if found and None not in found:
+            before, now, ratio = (one or 0.0 for one in found)
+            error = jackknife(units, ratio_of)
+            yield Change(method, kind, temperature, before, now, ratio, error)

@@ -1,0 +1,102 @@
+"""llama-server beside our methods: a process of its own that answers the same tokens."""
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from backends.base import ModelError, ModelInfo
+from decoding.sampling.settings import SamplingSettings
+
+WAYS = {"plain": (), "ngram-simple": ("--spec-type", "ngram-simple")}
+"""How it decodes, by its own names, and the options for that."""
+
+_START_SECONDS = 600.0
+"""For a large model on a slow disk; a guess on the generous side."""
+
+
+def program() -> str | None:
+    return shutil.which("llama-server")
+
+
+@contextmanager
+def llama_server(info: ModelInfo, n_ctx: int, options: Sequence[str]) -> Generator[str]:
+    """Start it with a model that llama.cpp runs here; yields its address.
+
+    Raises:
+        ModelError: it does not start.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    threads, is_on_gpu = str(info.threads), info.device.startswith("GPU")
+    layers = 0 if not is_on_gpu else 999 if info.gpu_layers is None else info.gpu_layers
+    command = [program() or "", "-m", str(info.path), "-c", str(n_ctx), "-np", "1", "-t", threads]
+    command += ["-ngl", str(layers), "--host", "127.0.0.1", "--port", str(port), *options]
+    with tempfile.TemporaryFile() as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is the bench's
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        except OSError as error:
+            raise ModelError("llama-server does not start", str(error)) from error
+        try:
+            address = f"http://127.0.0.1:{port}"
+            if not _is_ready(process, address):
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip().splitlines()
+                raise ModelError("llama-server does not start", said[-1] if said else "")
+            yield address
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _is_ready(process: "subprocess.Popen[bytes]", address: str) -> bool:
+    import httpx2
+
+    end = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            if httpx2.get(f"{address}/health", trust_env=False).is_success:
+                return True
+        except httpx2.HTTPError:
+            pass  # it does not listen yet
+        time.sleep(0.1)
+    return False
+
+
+def answer(
+    address: str, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int
+) -> dict[str, Any]:
+    """Its answer with the `tokens` and its own `timings`, in milliseconds.
+
+    Raises:
+        ModelError: it gives none.
+    """
+    import httpx2
+
+    body = {
+        "prompt": list(prompt),
+        "n_predict": max_tokens,
+        "temperature": settings.temperature,
+        "top_k": settings.top_k,
+        "top_p": settings.top_p,
+        "min_p": settings.min_p,
+        "seed": settings.seed,
+        "return_tokens": True,
+    }
+    try:
+        response = httpx2.post(f"{address}/completion", json=body, timeout=None, trust_env=False)
+        return response.raise_for_status().json()
+    except (httpx2.HTTPError, ValueError) as error:
+        raise ModelError("llama-server failed", str(error)) from error

@@ -1,0 +1,235 @@
+"""Suites: what a bench asks, and by which protocol; published ones are read from the user's copy.
+
+Forms and protocols: Spec-Bench, https://github.com/hemingkx/Spec-Bench (evaluation/eval.py);
+MT-Bench, https://github.com/lm-sys/FastChat (fastchat/llm_judge), as Spec-Bench asks it;
+SPEED-Bench, https://huggingface.co/datasets/nvidia/SPEED-Bench and NVIDIA's examples/specdec_bench
+in https://github.com/NVIDIA/Model-Optimizer.
+"""
+
+import hashlib
+import json
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import cast
+
+from app.settings.catalogue import known
+from backends.base import UsageError
+
+_BUILT_IN = Path(__file__).with_name("suite.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """How much a bench measures; it stops between rounds once its seconds are used up.
+
+    prompts: number of questions of each kind, None for all. file: where they are.
+    """
+
+    name: str
+    prompts: int | None
+    rounds: int
+    max_tokens: int
+    seconds: float
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    with_fixed: bool = False
+    """Whether fixed draft lengths are measured too, for comparison with the controller."""
+    file: Path = _BUILT_IN
+    origin: str = ""
+    """What to download of a published suite, and from where."""
+
+    @property
+    def is_published(self) -> bool:
+        """Whether each method reads the prompts by itself, which tells latency, and peers do too.
+
+        The questions of the built-in suites are read once for all methods.
+        """
+        return self.file != _BUILT_IN
+
+    @property
+    def context(self) -> int:
+        """Tokens that its longest conversation may take, if a token has three bytes."""
+        sizes = [
+            sum(len(turn.encode()) for turn in task.turns) // 3 + len(task.turns) * self.max_tokens
+            for task in tasks(self)
+        ]
+        return max([_LEAST_CONTEXT, *sizes])
+
+    @property
+    def sha256(self) -> str:
+        """Of the file of questions."""
+        return hashlib.sha256(self.file.read_bytes()).hexdigest()
+
+
+_LEAST_CONTEXT = 1024
+"""Enough for the longest built-in prompt and its reply."""
+
+_SPEC, _MT, _SPEED = "spec-bench", "mt-bench", "speed-bench"
+
+
+def _published(name: str, max_tokens: int, origin: str) -> Suite:
+    return Suite(name, None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        Suite("quick", 2, 3, 128, 480.0),
+        Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
+        _published(
+            _SPEC, 1024, "data/spec_bench/question.jsonl of https://github.com/hemingkx/Spec-Bench"
+        ),
+        _published(
+            _MT,
+            1024,
+            "fastchat/llm_judge/data/mt_bench/question.jsonl of https://github.com/lm-sys/FastChat",
+        ),
+        _published(
+            _SPEED,
+            4096,
+            "a split of https://huggingface.co/datasets/nvidia/SPEED-Bench, as its prepare_data.py "
+            "completes it, as JSON lines",
+        ),
+    )
+}
+
+
+def suite_of(given: str, folder: Path) -> Suite:
+    """A suite by its name, or one that asks a file's questions; folder: of published files.
+
+    Raises:
+        UsageError: there is no such suite, or its file is missing or of another form.
+    """
+    if given not in SUITES and Path(given).is_file():
+        file = Path(given)
+        form = SUITES[_SPEED if _speed_bench(file) else _SPEC]
+        return replace(form, name=file.name, file=file)
+    suite = SUITES[known(given, SUITES, f"no suite or file {given!r}")]
+    if not suite.is_published:
+        return suite
+    file = folder / f"{suite.name}.jsonl"
+    if not file.is_file():
+        raise UsageError(
+            f"the questions of {suite.name} are missing",
+            f"specchat brings none with it, and there is no {file}",
+            f"Copy there {suite.origin}, or name your copy: --suite FILE.",
+        )
+    return replace(suite, file=file)
+
+
+def limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
+    """A suite with at most so many questions of each kind, and tokens of an answer."""
+    prompts = min(questions or math.inf, suite.prompts or math.inf)
+    tokens = min(max_tokens or suite.max_tokens, suite.max_tokens)
+    return replace(suite, prompts=None if prompts == math.inf else int(prompts), max_tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A question of a kind: what the user says, turn by turn."""
+
+    kind: str
+    number: int
+    turns: tuple[str, ...]
+
+
+_MT_TOPICS = frozenset(
+    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+)
+_SPEC_KINDS = frozenset(("translation", "math_reasoning"))
+"""Kinds of Spec-Bench that no other form has; it counts MT-Bench's topics as one kind."""
+
+
+def tasks(suite: Suite) -> list[Task]:
+    """The first questions of each kind, kinds by turns, so that an unfinished bench has all.
+
+    Raises:
+        UsageError: the file cannot be read, or has another form.
+    """
+    found = [
+        task
+        for task in _numbered(suite.file)
+        if suite.prompts is None or task.number < suite.prompts
+    ]
+    return sorted(found, key=attrgetter("number"))
+
+
+@cache
+def _numbered(file: Path) -> tuple[Task, ...]:
+    rows = _built_in() if file == _BUILT_IN else list(_questions(file))
+    is_spec = not _SPEC_KINDS.isdisjoint(kind for kind, _ in rows)
+    topics, kinds, placed = Counter[str](), Counter[str](), list[tuple[int, str, tuple[str, ...]]]()
+    for topic, turns in rows:
+        placed.append((topics[topic], topic, turns))
+        topics[topic] += 1
+    found: list[Task] = []
+    for _, topic, turns in sorted(placed, key=itemgetter(0)):
+        kind = "mt_bench" if is_spec and topic in _MT_TOPICS else topic
+        found.append(Task(kind, kinds[kind], turns))
+        kinds[kind] += 1
+    return tuple(found)
+
+
+_Question = tuple[str, tuple[str, ...]]
+"""Its category, and its turns."""
+
+
+def _built_in() -> list[_Question]:
+    entries = tomllib.loads(_BUILT_IN.read_text(encoding="utf-8"))["prompt"]
+    return [(entry["kind"], (entry["text"],)) for entry in entries]
+
+
+_UNKNOWN = "questions"
+"""Kind of those without a category."""
+
+_PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""How turns begin that SPEED-Bench's script has not completed."""
+
+
+def _questions(file: Path) -> Iterator[_Question]:
+    for number, row in _rows(file):
+        turns = row.get("turns", row.get("prompt"))  # MT-Bench on the hub calls them prompt
+        listed = cast(list[object], turns) if isinstance(turns, list) else []
+        said = tuple(turn for turn in listed if isinstance(turn, str))
+        if not said or len(said) < len(listed):
+            raise _malformed(file, f"line {number} has no turns")
+        if any(turn.startswith(_PLACEHOLDER) for turn in said):
+            raise _malformed(file, f"line {number} has to be completed by SPEED-Bench's script")
+        yield str(row.get("category") or _UNKNOWN), said
+
+
+def _speed_bench(file: Path) -> bool:
+    """Whether questions are of SPEED-Bench's form."""
+    return any("src_id" in row for _, row in _rows(file))
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """The objects of a file of JSON lines, each with the number of its line."""
+    number = 0
+    try:
+        with file.open(encoding="utf-8-sig", newline="\n") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    row: object = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise _malformed(file, f"line {number} is no JSON object")
+                    yield number, cast(dict[str, object], row)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise _malformed(file, f"line {max(number, 1)} is no JSON") from error
+    if not number:
+        raise _malformed(file, "it is empty")
+
+
+def _malformed(file: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{file} is no file of questions",
+        why,
+        "It has a JSON object a line, with `category` and `turns`, a list of texts.",
+    )
