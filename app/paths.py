@@ -25,8 +25,8 @@ class Paths:
         """Models that the user agreed to have read from disk."""
         self.read_ahead = data / "read-ahead.json"
         """Processor time of reading ahead, used and wasted."""
-        self.models = data / "models"
-        """The folder for the user's own GGUF files, available by name."""
+        self.models, self.suites = data / "models", data / "suites"
+        """Folders of the user's own GGUF files, and of published suites' questions, by name."""
         self.downloads = data / "downloads.json"
         """The list of files in the hub's shared cache that specchat downloaded."""
         self.recipes = data / "recipes"
@@ -66,10 +66,8 @@ class Paths:
         trainings of drafters, a folder each, with answers of the model."""
         self.saved_states = cache / "states"
         """Prompt caches of conversations."""
-        self.benches, self.suites = cache / "benches", data / "suites"
-        """Unfinished benches, and the user's copies of published questions."""
-        self.findings = cache / "findings"
-        """Results of automatic drafter trials, by target and runner."""
+        self.findings, self.benches = cache / "findings", cache / "benches"
+        """Results of automatic drafter trials, by target and runner, and unfinished benches."""
 
     @classmethod
     def of_this_user(cls) -> Self:

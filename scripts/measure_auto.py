@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from app.bench.methods import Method, Methods, ours
 from app.bench.results import PLAIN, Bench
-from app.bench.runner import SUITES, Runner, Task, tasks
+from app.bench.runner import Runner
+from app.bench.suites import SUITES, Task, tasks
 from app.bench.wording import table
 from app.chat.conversation import Conversation
 from app.drafting import draft_spec
@@ -40,14 +41,14 @@ def learn(session: Session, asked: Iterable[tuple[Task, SamplingSettings]], toke
     count = 0
     with closing(History.open(session.paths.history)) as history:
         for task, settings in asked:
-            conversation = Conversation("", [Message("user", task.text)])
+            conversation = Conversation("", [Message("user", task.turns[0])])
             reply = Reply(Request(conversation, settings, tokens))
             prompt, _ = session.prompt(reply.request)
             for _ in session.stream(prompt, reply, lambda: False):
                 pass
             count += len(reply.token_ids)
             chat = history.create(session.reference.name)
-            history.add(chat, "user", task.text)
+            history.add(chat, "user", task.turns[0])
             history.add(chat, "assistant", reply.text, "done")
     with closing(Indexing.of(session)) as indexing:
         indexing.run(lambda: True)

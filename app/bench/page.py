@@ -170,7 +170,7 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
         f"Temperature {temperature:g}",
         "Bars are medians over the rounds; whiskers span the slowest to the fastest round."
         if bench.rounds > 1
-        else "Bars show a single round; whiskers span the error, where it is known.",
+        else "Bars show a single round" + (", whiskers the error." if bench.tells_latency else "."),
         ("method", *bench.kinds, "mean"),
         [
             (

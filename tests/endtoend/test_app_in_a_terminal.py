@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from app.bench.runner import SUITES, tasks
+from app.bench.suites import SUITES, tasks
 from app.paths import Paths
 from tests.fixtures.tmux import Terminal, needs_tmux
 
@@ -69,7 +69,7 @@ def test_noise_is_no_figure(terminal: Open, tokens: int, of: int) -> None:
         count = len(answers(ended=True))
         one.press("C-n")
         one.until(lambda shown: "New chat" in shown)
-        one.paste(task.text)
+        one.paste(task.turns[0])
         one.until(lambda shown: READY not in shown)
         one.press("Enter")
         is_over = False

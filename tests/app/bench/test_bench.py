@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from app.bench.methods import Method, Methods, Outcome, methods
-from app.bench.runner import SUITES, Suite, Task, round_seconds, slow_suite, tasks
+from app.bench.runner import round_seconds, slow_suite
+from app.bench.suites import SUITES, Suite, Task, tasks
 from backends.base import ModelError, UsageError
 from tests.app.conftest import Specchat
 
@@ -25,11 +26,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _begun(suite: Suite) -> list[Task]:
-    return [replace(task, text=task.text[:48]) for task in tasks(suite)]
+    return [replace(task, turns=(task.turns[0][:48],)) for task in tasks(suite)]
 
 
 def test_a_suite_takes_the_first_prompts_of_six_kinds() -> None:
-    assert [task.kind for task in tasks(SUITES["quick"])] == [kind for kind in KINDS for _ in "12"]
+    assert [task.kind for task in tasks(SUITES["quick"])] == [*KINDS, *KINDS]
     assert len(tasks(SUITES["full"])) == 4 * len(KINDS)
 
 
@@ -89,7 +90,7 @@ def test_prompts_that_do_not_fit_are_left_out_and_named(
     model = str(tiny_llama())
     ended = specchat("bench", "--model", model, "--ctx", "400", "--draft", "lookup")
     assert ended.returncode == 0, ended.stderr
-    assert "summary 1 was left out" in " ".join(ended.stdout.split())
+    assert "of summary 1 was left out: a context of" in " ".join(ended.stdout.split())
     none = specchat("bench", "--model", model, "--ctx", "20")
     assert none.returncode == 2
     assert "no prompt fits the context" in none.stderr
@@ -97,7 +98,7 @@ def test_prompts_that_do_not_fit_are_left_out_and_named(
 
 def test_an_unknown_suite_is_a_usage_error(specchat: Specchat) -> None:
     ended = specchat("bench", "--suite", "endless")
-    assert (ended.returncode, "full, quick" in ended.stderr) == (2, True)
+    assert (ended.returncode, "full, mt-bench, quick" in ended.stderr) == (2, True)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from app.bench.report import (
     report,
 )
 from app.bench.results import Bench, DraftSeconds, Run
-from app.bench.runner import SUITES, Suite, tasks
+from app.bench.suites import SUITES, Suite, tasks
 from app.bench.wording import table
 from app.cli.report_file import machine
 from app.drafting.draft_spec import DraftSpec, parse
