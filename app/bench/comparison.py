@@ -1,23 +1,14 @@
 """What changed between two benches of the same questions, beyond what noise explains."""
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from app.bench.results import (
-    PLAIN,
-    Bench,
-    DraftSeconds,
-    Run,
-    jackknife,
-    ratio_of,
-    run_of,
-    sums,
-    with_tuples,
-)
+from pydantic import TypeAdapter, ValidationError
+
+from app.bench.results import PLAIN, Bench, Run, jackknife, ratio_of, sums
 from app.bench.suites import Suite
 from backends.base import UsageError
 
@@ -29,24 +20,14 @@ def old_bench(file: Path, suite: Suite) -> Bench:
         UsageError: it cannot be read, is none, or asked other questions.
     """
     try:
-        old = _bench(json.loads(file.read_text(encoding="utf-8")))
+        old = TypeAdapter(Bench).validate_json(file.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except ValidationError as error:
         raise UsageError(f"{file} is no result of bench --json", str(error)) from error
     if (old.questions_sha256 or old.suite) not in (suite.sha256, suite.name):
         raise UsageError(f"{file} cannot be compared", f"it asked other questions: {old.suite}")
     return old
-
-
-def _bench(value: Mapping[str, Any]) -> Bench:
-    known = {field.name: value[field.name] for field in fields(Bench) if field.name in value}
-    made: dict[str, Any] = {
-        "runs": tuple(map(run_of, value["runs"])),
-        "drafts": {name: DraftSeconds(**one) for name, one in value.get("drafts", {}).items()},
-        "cost_seconds": {int(count): cost for count, cost in value["cost_seconds"].items()},
-    }
-    return Bench(**{**with_tuples(known), **made})
 
 
 @dataclass(frozen=True, slots=True)

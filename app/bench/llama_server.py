@@ -1,13 +1,16 @@
 """llama-server beside our methods: a process of its own that answers the same tokens."""
 
+import json
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
 
 from backends.base import ModelError, ModelInfo
 from decoding.sampling.settings import SamplingSettings
@@ -62,17 +65,16 @@ def llama_server(info: ModelInfo, n_ctx: int, options: Sequence[str]) -> Generat
 
 
 def _is_ready(process: "subprocess.Popen[bytes]", address: str) -> bool:
-    import httpx2
-
     end = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < end:
-        try:
-            if httpx2.get(f"{address}/health", trust_env=False).is_success:
-                return True
-        except httpx2.HTTPError:
-            pass  # it does not listen yet
+        with suppress(OSError):  # it does not listen yet, or is still loading
+            _DIRECT.open(f"{address}/health").close()
+            return True
         time.sleep(0.1)
     return False
+
+
+_DIRECT = build_opener(ProxyHandler({}))
 
 
 def answer(
@@ -83,8 +85,6 @@ def answer(
     Raises:
         ModelError: it gives none.
     """
-    import httpx2
-
     body = {
         "prompt": list(prompt),
         "n_predict": max_tokens,
@@ -95,8 +95,9 @@ def answer(
         "seed": settings.seed,
         "return_tokens": True,
     }
+    request = Request(f"{address}/completion", json.dumps(body).encode())
     try:
-        response = httpx2.post(f"{address}/completion", json=body, timeout=None, trust_env=False)
-        return response.raise_for_status().json()
-    except (httpx2.HTTPError, ValueError) as error:
+        with _DIRECT.open(request) as response:
+            return json.load(response)
+    except (OSError, HTTPException, ValueError) as error:
         raise ModelError("llama-server failed", str(error)) from error

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -51,25 +51,6 @@ class Run:
     """From the request to the first token, where the method read its prompt by itself."""
     answer: str = ""
     """A hash of the reply's tokens."""
-
-
-def run_of(value: Mapping[str, Any]) -> Run:
-    """A run as JSON tells it.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is none.
-    """
-    shapes = {Shape(name): int(count) for name, count in value["steps_by_shape"].items()}
-    made: dict[str, Any] = {**with_tuples(value), "steps_by_shape": shapes}
-    return Run(**made)
-
-
-def with_tuples(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object as JSON tells it, with tuples in place of its lists."""
-    lists: list[tuple[str, list[Any]]] = [
-        (name, one) for name, one in value.items() if isinstance(one, list)
-    ]
-    return {**value, **{name: tuple(one) for name, one in lists}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from app.bench.methods import Method, Methods, Outcome
@@ -144,29 +145,25 @@ class Runner:
         suite = self._suite
         if not self._tasks:
             raise UsageError("no prompt fits the context", "", "Use a larger --ctx.")
-        begun = clock() - self._go_on()
+        begun = clock()
+        self._runs += self._unfinished.runs()
+        if self._runs:
+            self._notes.append(
+                f"{len(self._runs):,} answers are from before it was ended; what drafters had "
+                "learned then is not"
+            )
         prompt = self._session.template.prompt([Message("user", _WARM_UP)])
         for method in list(self._methods.chosen):  # each is warm before any is measured
             self._reply(method, prompt, SamplingSettings(temperature=0.0), WARM_UP_TOKENS)
-        each = len(self._tasks) * len(suite.temperatures) * len(self._methods.chosen)
         done = {(run.round, run.kind, run.prompt, run.temperature) for run in self._runs}
+        places = [*product(self._tasks, suite.temperatures)]
+        each = len(self._methods.chosen)
         for number in range(suite.rounds):
-            read, count = None, number * each
-            for task in self._tasks:
-                for temperature in suite.temperatures:
-                    methods = self._in_turn(number)
-                    if (number, task.kind, task.number, temperature) not in done:
-                        if task is not read and not suite.is_published:
-                            self._read(task)
-                            read = task
-                        runs: list[Run] = []
-                        for place, method in enumerate(methods):
-                            text = f"{task.kind}, temperature {temperature:g}: {method.name}"
-                            yield count + place, suite.rounds * each, text
-                            runs += self._measured(task, temperature, method, number)
-                        self._runs += _compared(runs)
-                        self._unfinished.add(_compared(runs), clock() - begun)
-                    count += len(methods)
+            for count, (task, temperature) in enumerate(places, start=number * len(places)):
+                if (number, task.kind, task.number, temperature) in done:
+                    continue
+                for place, text in enumerate(self._asked(task, temperature, number)):
+                    yield count * each + place, suite.rounds * len(places) * each, text
             self._rounds = number + 1
             spent = clock() - begun
             if spent + spent / self._rounds > suite.seconds and self._rounds < suite.rounds:
@@ -176,28 +173,22 @@ class Runner:
                 )
                 return
 
-    def _go_on(self) -> float:
-        """Take over what was measured before; returns the seconds that it took."""
-        elapsed = 0.0
-        for measured in self._unfinished.measured():
-            self._runs += measured.runs
-            elapsed = measured.elapsed
-        if self._runs:
-            self._notes.append(
-                f"{len(self._runs):,} answers are from before it was ended, and what drafters had "
-                "learned by then is not"
-            )
-        return elapsed
-
     def forget(self) -> None:
         """Keep nothing of it for later: it is complete, or is to begin anew."""
         self._unfinished.remove()
 
-    def _in_turn(self, number: int) -> list[Method]:
-        """The methods, with a different first one in each round."""
-        methods = self._methods.chosen
+    def _asked(self, task: Task, temperature: float, number: int) -> Iterator[str]:
+        """Measure one question by all methods, with a different first one in each round."""
+        if not self._suite.is_published:
+            self._read(task)
+        methods, runs = list(self._methods.chosen), list[Run]()
         first = number % len(methods)
-        return [*methods[first:], *methods[:first]]
+        for method in [*methods[first:], *methods[:first]]:
+            yield f"{task.kind}, temperature {temperature:g}: {method.name}"
+            runs += self._measured(task, temperature, method, number)
+        runs = _compared(runs)
+        self._runs += runs
+        self._unfinished.add(runs)
 
     def _read(self, task: Task) -> None:
         """Cache the prompt, so that every method starts from the same keys and values."""

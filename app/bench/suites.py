@@ -9,7 +9,6 @@ in https://github.com/NVIDIA/Model-Optimizer.
 import hashlib
 import json
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from typing import cast
 from app.settings.catalogue import known
 from backends.base import UsageError
 
-_BUILT_IN = Path(__file__).with_name("suite.toml")
+_BUILT_IN = Path(__file__).with_name("suite.jsonl")
+"""Our own words, four questions of each of six kinds; the quick suite asks the first two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +72,18 @@ _LEAST_CONTEXT = 1024
 _SPEC, _MT, _SPEED = "spec-bench", "mt-bench", "speed-bench"
 
 
-def _published(name: str, max_tokens: int, origin: str) -> Suite:
-    return Suite(name, None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
+def _published(max_tokens: int, origin: str) -> Suite:
+    return Suite("", None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
 
 
 SUITES = {
-    suite.name: suite
-    for suite in (
-        Suite("quick", 2, 3, 128, 480.0),
-        Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
-        _published(
-            _SPEC, 1024, "data/spec_bench/question.jsonl of https://github.com/hemingkx/Spec-Bench"
-        ),
-        _published(
-            _MT,
-            1024,
-            "fastchat/llm_judge/data/mt_bench/question.jsonl of https://github.com/lm-sys/FastChat",
-        ),
-        _published(
-            _SPEED,
-            4096,
-            "a split of https://huggingface.co/datasets/nvidia/SPEED-Bench, as its prepare_data.py "
-            "completes it, as JSON lines",
-        ),
-    )
+    "quick": Suite("quick", 2, 3, 128, 480.0),
+    "full": Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
+    _SPEC: _published(1024, "data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench"),
+    _MT: _published(
+        1024, "fastchat/llm_judge/data/mt_bench/question.jsonl of github.com/lm-sys/FastChat"
+    ),
+    _SPEED: _published(4096, "a split of huggingface.co/datasets/nvidia/SPEED-Bench, completed"),
 }
 
 
@@ -110,16 +98,14 @@ def suite_of(given: str, folder: Path) -> Suite:
         form = SUITES[_SPEED if _speed_bench(file) else _SPEC]
         return replace(form, name=file.name, file=file)
     suite = SUITES[known(given, SUITES, f"no suite or file {given!r}")]
-    if not suite.is_published:
-        return suite
-    file = folder / f"{suite.name}.jsonl"
+    file = folder / f"{given}.jsonl" if suite.is_published else suite.file
     if not file.is_file():
         raise UsageError(
-            f"the questions of {suite.name} are missing",
+            f"the questions of {given} are missing",
             f"specchat brings none with it, and there is no {file}",
             f"Copy there {suite.origin}, or name your copy: --suite FILE.",
         )
-    return replace(suite, file=file)
+    return replace(suite, name=given, file=file)
 
 
 def limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
@@ -161,7 +147,7 @@ def tasks(suite: Suite) -> list[Task]:
 
 @cache
 def _numbered(file: Path) -> tuple[Task, ...]:
-    rows = _built_in() if file == _BUILT_IN else list(_questions(file))
+    rows = list(_questions(file))
     is_spec = not _SPEC_KINDS.isdisjoint(kind for kind, _ in rows)
     topics, kinds, placed = Counter[str](), Counter[str](), list[tuple[int, str, tuple[str, ...]]]()
     for topic, turns in rows:
@@ -177,11 +163,6 @@ def _numbered(file: Path) -> tuple[Task, ...]:
 
 _Question = tuple[str, tuple[str, ...]]
 """Its category, and its turns."""
-
-
-def _built_in() -> list[_Question]:
-    entries = tomllib.loads(_BUILT_IN.read_text(encoding="utf-8"))["prompt"]
-    return [(entry["kind"], (entry["text"],)) for entry in entries]
 
 
 _UNKNOWN = "questions"

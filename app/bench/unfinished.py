@@ -2,55 +2,45 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from app.bench.results import Run, run_of
+from pydantic import TypeAdapter, ValidationError
+
+from app.bench.results import Run
 from backends.base.safe_files import make_private_folder, private_opener
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """All methods' runs of one question, and the seconds that the bench had taken after it."""
-
-    runs: tuple[Run, ...]
-    elapsed: float
+_RUNS = TypeAdapter(list[Run])
 
 
 class Unfinished:
-    """A file of one bench: a JSON line for each question that all methods have answered.
-
-    No line has a text; without a folder nothing is kept.
-    """
+    """A file of one bench, without texts: a JSON line for each question that all answered."""
 
     def __init__(self, folder: Path | None, facts: Mapping[str, Any]) -> None:
-        """facts: all that two runs of a bench must have in common."""
+        """folder: None to keep nothing. facts: all that two runs of it must have in common."""
         text = json.dumps(facts, sort_keys=True, default=str)
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._file = folder / f"{name}.jsonl" if folder else None
 
-    def measured(self) -> Iterator[Measured]:
+    def runs(self) -> Iterator[Run]:
         """What is there, without a line that was not written to its end."""
-        lines = list[str]()
-        with suppress(OSError, ValueError):
-            lines = self._file.read_text(encoding="utf-8").split("\n") if self._file else []
+        lines = list[bytes]()
+        with suppress(OSError):
+            lines = self._file.read_bytes().split(b"\n") if self._file else []
         for line in lines:
-            with suppress(ValueError, TypeError, KeyError):
-                value = json.loads(line)
-                yield Measured(tuple(map(run_of, value["runs"])), float(value["elapsed"]))
+            with suppress(ValidationError):
+                yield from _RUNS.validate_json(line)
 
-    def add(self, runs: Sequence[Run], elapsed: float) -> None:
+    def add(self, runs: list[Run]) -> None:
         """Keep what was measured; a failure is ignored, as the figures are in memory too."""
         if self._file is None:
             return
-        line = json.dumps({"elapsed": elapsed, "runs": [asdict(run) for run in runs]})
         with suppress(OSError):
             make_private_folder(self._file.parent)
-            with open(self._file, "a", encoding="utf-8", opener=private_opener) as file:
-                file.write(f"\n{line}")  # before it may stand a half-written one
+            with open(self._file, "ab", opener=private_opener) as file:
+                file.write(b"\n" + _RUNS.dump_json(runs))  # before it may be a half-written one
 
     def remove(self) -> None:
         if self._file is not None:

@@ -106,7 +106,7 @@ def test_where_a_missing_file_comes_from_is_told(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"questions of {name} are missing") as refused:
             suite_of(name, tmp_path)
         assert str(tmp_path / f"{name}.jsonl") in refused.value.why
-        assert "https://" in refused.value.remedy
+        assert ".com/" in refused.value.remedy or ".co/" in refused.value.remedy
 
 
 class Told(IdleDrafter):
@@ -265,7 +265,7 @@ def test_a_bench_that_was_killed_goes_on_to_the_same_result(
             break
     (file,) = folder.iterdir()
     with file.open("a") as half:
-        half.write('\n{"elapsed": 1.0, "runs": [{"kind": "mt_')
+        half.write('\n[{"kind": "mt_')
     assert "poem" not in file.read_text()
     runner = Runner(session, compared(session), suite, folder)
     places = [done for done, _, _ in runner.run()]
@@ -284,20 +284,6 @@ def test_another_bench_does_not_go_on_with_it(
     for other in (limited(suite, 2, 4), limited(suite, 1, 5)):
         first = next(iter(Runner(session, compared(session), other, tmp_path).run()))
         assert first[0] == 0
-
-
-def test_time_spent_before_counts(session: Session, tmp_path: Path) -> None:
-    suite = replace(SUITES["quick"], prompts=1, rounds=3, seconds=10.0)
-    times = iter(range(0, 10_000, 2))
-    for place, _ in enumerate(
-        Runner(session, compared(session), suite, tmp_path).run(lambda: next(times))
-    ):
-        if place == 12:
-            break
-    runner = Runner(session, compared(session), suite, tmp_path)
-    for _ in runner.run(lambda: 0.0):
-        pass
-    assert any("time was up after 1 of 3 rounds" in note for note in runner.bench.notes)
 
 
 def test_a_bench_is_read_back_from_its_json(tmp_path: Path) -> None:
