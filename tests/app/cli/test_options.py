@@ -91,7 +91,7 @@ def test_an_unknown_preset_names_the_nearest(specchat: Specchat, home: Path) -> 
 
 def test_completion_of_values() -> None:
     assert completion.backends("l") == ["llamacpp"]
-    assert completion.suites("") == ["quick", "full"]
+    assert completion.suites("") == ["quick", "full", "spec-bench", "mt-bench", "speed-bench"]
     assert completion.drafters("look") == ["lookup", "lookahead"]
     assert completion.drafters("ngram,look") == ["ngram,lookup", "ngram,lookahead"]
     assert "llama3.1-8b" in completion.models("LLAMA3.1")

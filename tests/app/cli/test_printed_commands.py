@@ -266,6 +266,7 @@ def place(
         "yes-or-no.gbnf": _in_docs("use/structured-output.md", r"a grammar: `(.*?)`"),
         "mine.txt": "Which way is north?",
         "in.jsonl": json.dumps(_ASKED),
+        "question.jsonl": json.dumps({"category": "qa", "turns": ["Which way is north?"]}),
         "server.key": "0123456789abcdef" * 3,
         **dict.fromkeys(("yours.txt", "shop.py", "pyproject.toml"), "total = 1\n"),
     }
