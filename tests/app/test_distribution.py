@@ -76,7 +76,7 @@ def test_the_wheel_holds_the_four_packages_and_what_starts_them(tmp_path: Path) 
         "training",
     }
     code = [name for name in names if ".dist-info/" not in name]
-    kinds = {".css", ".gguf", ".j2", ".json", ".md", ".py", ".sql", ".toml"}
+    kinds = {".css", ".gguf", ".j2", ".json", ".jsonl", ".md", ".py", ".sql", ".toml"}
     assert {Path(name).suffix for name in code} == kinds
 
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.bench.methods import methods
+from app.bench.suites import SUITES
 from app.engine.answer import Stage
 from app.engine.engine import Engine
 from app.engine.reply import Request
@@ -146,7 +147,7 @@ def test_the_bench_compares_with_mlx_lm(small_mlx: SmallMlx, tmp_path: Path) -> 
     options = SessionOptions(str(small_mlx("plain")), draft="off", threads=1)
     session = open_session(options, Paths.of_this_user(), lambda text: None)
     environment = session.environment(lambda text: None)
-    found = methods(session, environment, drafter, tmp_path, with_fixed=False)
+    found = methods(session, environment, drafter, tmp_path, SUITES["quick"])
     try:
         names = [method.name for method in found.chosen]
         assert names[-2:] == ["mlx-lm", "mlx-lm speculative"]
