@@ -28,7 +28,7 @@ BASELINE_EVERY = 64
 1.6 % of steps are affected; the number is a guess, not measured."""
 
 _MOST_UNLEARNED = 16
-"""Most steps whose observation is deferred; the longest polling interval of free drafters."""
+"""Most steps whose observation is deferred."""
 
 _RATE_MEMORY = 60.0
 """Half-life of the present rate, in plain steps. A guess; not measured."""
@@ -107,7 +107,7 @@ class Controller:
         self._since_plain = 0
         free = [managed for managed in drafters if managed.cost is None]
         self._costly = [managed for managed in drafters if managed.cost is not None]
-        self._free = FreeDrafting(free, costs, n_vocab, clock)
+        self._free = FreeDrafting(free, costs, n_vocab)
         self._planner = ModelDraftPlanner(costs, n_vocab, clock)
         self._pending = _NOTHING_PENDING
         self._unlearned: list[Step] = []
@@ -392,7 +392,6 @@ class Controller:
                 self._settle(step, 1.0 + self._of_pass(step))
 
     def _learn(self, step: Step, pending: _Pending) -> None:
-        started = self._clock()
         verifying = self._of_pass(step)
         if pending.refused is not None:
             self._budget.record_refusal(would_be_accepted=step.tokens[0] == pending.refused)
@@ -413,8 +412,7 @@ class Controller:
             managed.learn(proposal, step)
         in_vain = 0.0 if self._costs.is_shared else total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying + in_vain + drafting
-        saved = len(step.tokens) - cost
-        self._free.learn(sent, saved + in_vain, self._clock() - started)
+        self._free.learn(sent)
         self._settle(step, cost, is_probe=pending.selection.is_probe)
 
     def _of_pass(self, step: Step) -> float:

@@ -367,7 +367,6 @@ def test_what_is_learned_late_is_as_if_it_had_been_learned_at_once() -> None:
     for looks in (False, True):
         machine = Machine(constant(0.05, 1), CURVES["linear"])
         controller = machine.controller
-        controller._free._measure(0.05 * PLAIN_SECONDS)  # so that it is not asked at every step
         commit, waiting = controller.commit, [0]
 
         def looking(
