@@ -21,7 +21,6 @@ from decoding.sampling.sampler import Sampler
 from tests.fixtures.simulated_text import N_VOCAB, Text, bursts, collapse, constant
 from tests.fixtures.simulator import (
     CURVES,
-    PLAIN_SECONDS,
     Clock,
     CostlyDrafter,
     Curve,
