@@ -40,9 +40,16 @@ class JoinedReply(greenlet):
     """A reply, and what it waits for: how much of a draft or a prompt to run, a pass, its turn."""
 
     def __init__(
-        self, context: Context, work: Callable[[], None], *, is_program: bool = True
+        self,
+        context: Context,
+        work: Callable[[], None],
+        *,
+        is_program: bool = True,
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> None:
+        """is_awaited: whether others wait for its turn to end; if not, it goes on where alone."""
         super().__init__(work)
+        self._is_awaited = is_awaited
         self.context = context
         self.is_program = is_program
         self.offer: Sequence[float] = ()
@@ -95,6 +102,9 @@ class JoinedReply(greenlet):
         return None if isinstance(rows, int) else rows
 
     def _wait(self) -> Logits | int | None:
+        if self.is_alone and not self._is_awaited():  # 0.08 ms of each step less
+            self.is_writing, self.due = not self.left, float(self.left)
+            return None
         assert self.parent is not None
         return self.parent.switch()
 

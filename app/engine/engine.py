@@ -530,6 +530,7 @@ class Engine:
                 reported=self._reported,
                 ended=self._unfinished.discard,
                 unfinished=lambda: len(self._unfinished),
+                is_awaited=lambda: self._jobs.first() is not None,
             )
         return self._together
 

@@ -21,7 +21,8 @@ class SideBySide:
     own: the session's own sequence, in which in_own answers a request. most: answers at once.
     joins_programs: whether programs are answered beside others.
     reported: an error in the words for users. ended: told of each answer beside that ends.
-    unfinished: how many answers are in progress, or wait for their turn.
+    unfinished: how many answers are in progress, or wait for their turn. is_awaited: whether a job
+    waits that run would let join.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class SideBySide:
         reported: Callable[[Exception], SpecchatError],
         ended: Callable[[Answer], None],
         unfinished: Callable[[], int],
+        is_awaited: Callable[[], bool],
     ) -> None:
         self.own = own
         self.beside: list[Answer] = []
@@ -45,13 +47,13 @@ class SideBySide:
         self._prompts = prompts
         self._in_own, self._reported, self._ended = in_own, reported, ended
         self._unfinished = unfinished
-        self._batch = Batch(own, lambda: session.drafting.costs)
+        self._batch = Batch(own, lambda: session.drafting.costs, is_awaited=is_awaited)
         self._own_answer: Answer | None = None
         self._own_prompt: Sequence[int] = ()
         self._of_drafters = dict[Context, Sequences]()
 
     def run(self, first: Answer, join: Callable[[], None]) -> None:
-        """Answer a request, and those that join, which is called before each pass, begins."""
+        """Answer a request, and those that join lets begin, as soon as something waits."""
         if not self.begin(first):
             self._in_own(first)
         try:

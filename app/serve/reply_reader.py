@@ -141,17 +141,16 @@ async def batches(
         RefusedError: the answer failed.
     """
     reader = ReplyReader(answer, splitter)
-    changes = _Changes(answer)
+    changes = _Changes(answer, _pace(engine))
     answer.listen(changes.tell)
     try:
-        pace, due = _pace(engine), 0.0
         told_at = time.monotonic()
         while not reader.is_over:
-            now = time.monotonic()
-            await changes.wait(due - now, told_at + silence - now)
+            await changes.wait(told_at + silence - time.monotonic())
             batch = list(reader.read())
             now = time.monotonic()
-            due = now + pace if batch else 0.0
+            if batch:
+                changes.rest(now)
             if batch or now >= told_at + silence:
                 told_at = now
                 yield batch
@@ -175,36 +174,33 @@ def _pace(engine: Engine) -> float:
 
 
 class _Changes:
-    """Tells the event loop that an answer changed; another thread tells it, once is enough."""
+    """Tells the event loop that an answer changed; another thread tells it, once is enough.
 
-    def __init__(self, answer: Answer) -> None:
+    The first step after a rest of pace seconds does: a timer would wake the loop in mid-pass.
+    """
+
+    def __init__(self, answer: Answer, pace: float) -> None:
         self._answer = answer
+        self._pace = pace
+        self._due = 0.0
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._is_over = asyncio.Event()
         self._is_told = False
 
     def tell(self) -> None:
         """Wake who waits; on any thread, also after the loop has ended."""
-        if not self._is_told or self._answer.is_done:
+        is_due = not self._is_told and time.monotonic() >= self._due
+        if is_due or self._answer.is_done:
             self._is_told = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._set)
+                self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def wait(self, least: float, most: float) -> None:
-        """Wait for so many seconds or the end; where that is no time, for a change.
+    def rest(self, now: float) -> None:
+        """Wake nobody for a while, but at the end."""
+        self._due = now + self._pace
 
-        most: seconds to wait for a change.
-        """
-        if least > 0:
-            self._is_told = True  # no step wakes the loop: all are read after this time
-            await happens(self._is_over, least)
-        else:
-            await happens(self._changed, most)
+    async def wait(self, most: float) -> None:
+        """Wait for a change, but not longer than so many seconds."""
+        await happens(self._changed, most)
         self._changed.clear()
         self._is_told = False  # before anything is read: a change from now on wakes again
-
-    def _set(self) -> None:
-        self._changed.set()
-        if self._answer.is_done:
-            self._is_over.set()

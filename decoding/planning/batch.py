@@ -38,8 +38,9 @@ _KEPT = 0.95
 class Batch:
     """Replies that share the cells of a context, each in a sequence of its own.
 
-    costs: of passes, which are told how many share them; None where nothing drafts. Everything runs
-    on the thread that calls step.
+    costs: of passes, which are told how many share them; None where nothing drafts. is_awaited:
+    whether something waits for the next call of step to return; a reply that is alone goes on until
+    then. Everything runs on the thread that calls step.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Batch:
         context: SharedContext,
         costs: Callable[[], CostModel | None],
         clock: Callable[[], float] = time.perf_counter,
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> None:
         self._context = context
         self._costs = costs
         self._clock = clock
+        self._is_awaited = is_awaited
         self._replies: list[JoinedReply] = []
         self._tokens = self._seconds = 0.0
         """Of recent passes that were shared."""
@@ -69,10 +72,14 @@ class Batch:
 
         is_program: whether a program asked, and no person waits for it.
         """
-        self._replies.append(JoinedReply(context, work, is_program=is_program))
+        reply = JoinedReply(context, work, is_program=is_program, is_awaited=self._is_awaited)
+        self._replies.append(reply)
 
     def step(self) -> None:
-        """Run one pass for all: those who write, and pieces of the prompts of those who read."""
+        """Run one pass for all: those who write, and pieces of the prompts of those who read.
+
+        All passes of one that is alone, until somebody waits.
+        """
         self._drafting = 0.0
         for reply in [one for one in self._replies if not (one.tokens or one.offer or one.left)]:
             self._resume(reply, None)
