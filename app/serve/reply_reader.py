@@ -147,10 +147,10 @@ async def batches(
         told_at = time.monotonic()
         while not reader.is_over:
             await changes.wait(told_at + silence - time.monotonic())
-            batch = list(reader.read())
+            if not (batch := list(reader.read())):
+                changes.hasten()
+                batch = list(reader.read())
             now = time.monotonic()
-            if batch:
-                changes.rest(now)
             if batch or now >= told_at + silence:
                 told_at = now
                 yield batch
@@ -195,12 +195,13 @@ class _Changes:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._changed.set)
 
-    def rest(self, now: float) -> None:
-        """Wake nobody for a while, but at the end."""
-        self._due = now + self._pace
-
     async def wait(self, most: float) -> None:
-        """Wait for a change, but not longer than so many seconds."""
+        """Wait for a change, but not longer than so many seconds; then rest."""
         await happens(self._changed, most)
         self._changed.clear()
-        self._is_told = False  # before anything is read: a change from now on wakes again
+        self._due = time.monotonic() + self._pace
+        self._is_told = False  # before anything is read: a change after the rest wakes again
+
+    def hasten(self) -> None:
+        """Do not rest: nothing was there to be read."""
+        self._due = 0.0

@@ -57,6 +57,25 @@ def test_one_that_ends_or_is_stopped_leaves_the_others_as_they_are() -> None:
     assert len(together.said(1)) < 40
 
 
+def test_one_that_is_alone_goes_on_until_somebody_waits() -> None:
+    together = Together((0.5, 0.5), CURVES["flat"])
+    together.is_awaited = False
+    together.begin(0, prompt=640)
+    together.batch.step()
+    assert together.ends == {0: FinishReason.LENGTH}
+    together.begin(1)
+    together.is_awaited = True
+    together.batch.step()
+    assert 1 not in together.ends
+    together.begin(0)
+    together.is_awaited = False  # two that run together are never alone
+    together.batch.step()
+    assert 1 not in together.ends
+    while len(together.batch):
+        together.batch.step()
+    assert together.said(1) == together.written(1)
+
+
 def test_where_a_pass_of_all_fails_each_runs_its_own() -> None:
     together = Together((0.9, 0.5), CURVES["flat"])
     together.first.fails_at = 4
