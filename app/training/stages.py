@@ -67,7 +67,7 @@ _CONTEXT = 1024
 _WIDTHS = (8, 16, 32)
 """Answers at once that are timed: processors make no more of wider passes (data.md)."""
 
-_TIMED_TOKENS = 48
+_TIMED_TOKENS = 24
 """Of each answer that is timed."""
 
 _TIMED_STEPS, _BATCH = 3, 512

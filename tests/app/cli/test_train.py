@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from app.history.store import open_history, remove_chat
 from app.learned.registered import registered
 from app.paths import Paths
 from app.training.plan import Stage
@@ -112,8 +114,11 @@ def test_it_trains_tests_and_registers(method: str, specchat: Specchat, target: 
 def test_ctrl_c_ends_it_after_its_step_and_it_goes_on(
     specchat: Specchat, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("models", "train", str(target), "--method", "hydra", "--anyway")
-    noted = Run.note
+    words = ("models", "train", str(target), "--method", "hydra", "--anyway", "--chats")
+    noted, paths = Run.note, Paths.of_this_user()
+    with closing(open_history(paths)) as history:
+        for question in ("What is tea?", "What is bread?"):
+            history.add(history.create("demo"), "user", question)
 
     def interrupted(self: Run, progress: Progress) -> None:
         noted(self, progress)
@@ -126,10 +131,15 @@ def test_ctrl_c_ends_it_after_its_step_and_it_goes_on(
     assert stopped.returncode == 130
     assert "stopped in training" in stopped.stderr
     assert "the same command goes on" in stopped.stderr
+    with closing(open_history(paths)) as history:
+        remove_chat(history, 1, paths)  # it has been learnt from
+        marks = history.marks()
     again = specchat(*words)
     assert again.returncode == 0, again.stderr
     assert "going on with training" in again.stderr
-    assert "Answers of" in again.stdout
+    assert "keep it as private" in again.stdout
+    [entry] = [one for one in registered(paths) if not one.is_bundled]
+    assert entry.missing(marks) == 1
 
 
 @pytest.mark.nightly
