@@ -68,9 +68,9 @@ class Run:
     that has not ended.
     """
 
-    def __init__(self, paths: Paths, model: str, target: Path, order: Order) -> None:
-        """model: as the user named it. target: its file or folder."""
-        self.model, self.target, self.order = model, target, order
+    def __init__(self, paths: Paths, target: Path, order: Order) -> None:
+        """target: the model's file or folder."""
+        self.target, self.order = target, order
         self._fingerprint, self._mark = fingerprint(target), paths.answering
         self.folder = paths.training / f"{self._fingerprint}-{order.method}"
         self.plan, self.stage = _stored(read_object(self.folder / _STATE))
@@ -198,8 +198,8 @@ class Run:
     def _write(self, progress: Progress) -> None:
         assert self.plan is not None, "it has begun"
         self._written = time.monotonic()
-        facts = {"schema": _SCHEMA, "model": self.model, "target": str(self.target)}
-        facts |= {"order": asdict(self.order), "plan": asdict(self.plan)}
+        facts = {"schema": _SCHEMA, "target": str(self.target), "order": asdict(self.order)}
+        facts["plan"] = asdict(self.plan)
         try:
             make_private_folder(self.folder)
             write_whole(self.folder / _STATE, json.dumps(facts | asdict(progress)))

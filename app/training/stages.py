@@ -170,9 +170,9 @@ class Stages:
             OutOfMemoryError: there is no room for the narrowest.
         """
         rates, rest = dict[int, float](), iter(prompts)
-        for width in _WIDTHS:
+        for wanted in _WIDTHS:
             try:
-                harvest = self._harvest(session, width)
+                harvest = self._harvest(session, wanted)
             except OutOfMemoryError:
                 if rates:
                     break
@@ -180,7 +180,7 @@ class Stages:
             with closing(harvest):
                 if (width := harvest.width) in rates:  # no wider one is possible
                     break
-                began, asked = time.perf_counter(), islice(rest, width)
+                began, asked = time.perf_counter(), islice(rest, wanted)
                 made = self._answers(session, harvest, scratch, asked, most=_TIMED_TOKENS)
                 told = [(tokens, time.perf_counter()) for tokens in made]
             (before, read), (after, ended) = told[width - 1], told[-1]
@@ -275,6 +275,7 @@ class Stages:
 
     def _draft_cost(self, session: Session, spec: str, costs: CostModel) -> Cost:
         """Of what was trained, measured here."""
+        session.context.be_ready_to_draft()
         with closing(build(session.spec(spec), session.environment(self._notify))) as drafting:
             if not drafting.handles:
                 raise DraftUnavailableError(f"{spec} cannot draft", drafting.missing)

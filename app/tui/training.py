@@ -5,11 +5,13 @@ is stopped when the app ends; the same command then goes on.
 """
 
 import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
@@ -23,6 +25,7 @@ from app.printable import printable
 from app.tui.downloads import time_left
 from app.tui.screens.lists import ListScreen, more_row
 from backends.base import DownloadStoppedError, SpecchatError
+from models.bounded_files import read_object
 
 COMMAND = (sys.executable, "-P", "-m", "specchat", "models", "train")
 
@@ -31,14 +34,15 @@ _FRESH_SECONDS = 10.0
 
 
 class TrainingJob:
-    """The command for a model, as a job of Downloads; without options it trains."""
+    """The command for a model, as a job of Downloads; it only plans with --dry-run."""
 
-    def __init__(self, states: Path, model: str, *options: str) -> None:
+    def __init__(self, states: Path, model: str, options: Sequence[str]) -> None:
         """states: the folder of runs. Raises OSError: no process can be started."""
-        self._states, self._is_plan, self._is_stopped = states, bool(options), False
+        self._states, self._model, self._is_stopped = states, model, False
+        self._is_plan = "--dry-run" in options
         self._output = b"", b""
         self._process = subprocess.Popen(
-            [*COMMAND, model, "--json", *(options or ("--anyway",))],
+            [*COMMAND, model, "--json", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -56,10 +60,9 @@ class TrainingJob:
 
     @property
     def progress(self) -> str:
-        """Such as "train, 34 %, 50 min left"."""
         if self._is_plan:
             return "measuring, which takes a few minutes"
-        return words_of(newest_state(self._states)[0])
+        return words_of(_newest(self._states, self._model)[0])
 
     def stop(self) -> None:
         """What is done is kept."""
@@ -84,33 +87,46 @@ class TrainingJob:
             raise SpecchatError("no drafter was trained", *why) from error
 
 
-def newest_state(states: Path) -> tuple[Mapping[str, Any], float]:
-    """What a run wrote last, and its age in seconds; empty without one."""
-    with suppress(OSError, ValueError, TypeError):
-        found = [(file.stat().st_mtime, file) for file in states.glob("*/state.json")]
-        if found:
-            written, file = max(found)
-            return dict(json.loads(file.read_text(encoding="utf-8"))), time.time() - written
+def unfinished(states: Path, model: str) -> Mapping[str, Any]:
+    """The state of a model's run that was stopped; empty if none was."""
+    state, age = _newest(states, model)
+    return state if age > _FRESH_SECONDS else {}
+
+
+def _newest(states: Path, model: str) -> tuple[Mapping[str, Any], float]:
+    """What a model's runs wrote last, and its age in seconds; empty without one."""
+    found = [(_age(file), read_object(file)) for file in states.glob("*/state.json")]
+    for age, state in sorted(found, key=itemgetter(0)):
+        if state.get("target") == model:
+            return state, age
     return {}, 0.0
 
 
-def unfinished(states: Path, model: str) -> str:
-    """Where a model's run was stopped; empty if none was."""
-    state, age = newest_state(states)
-    is_stopped = state.get("model") == model and age > _FRESH_SECONDS
-    return f"not finished: {words_of(state)}" if is_stopped else ""
+def _age(file: Path) -> float:
+    with suppress(OSError):
+        return time.time() - file.stat().st_mtime
+    return math.inf
+
+
+def options_of(state: Mapping[str, Any]) -> list[str]:
+    """Those of the command that goes on with a run, or begins one without a state."""
+    words = ["--anyway"]
+    for name, value in state.get("order", {}).items():
+        if name != "system" and value:  # which is of the settings
+            option = "--from" if name == "base" else f"--{name}"
+            words += [option] if value is True else [option, str(value)]
+    return words
 
 
 def words_of(state: Mapping[str, Any]) -> str:
+    """Such as "train, 34 %, 50 min left"."""
     if not state.get("total"):
         return "it begins"
     if state.get("is_paused"):
         return f"{state['stage']}, waits for the answer"
-    done, left = (
-        f"{state['stage']}, {100 * state['done'] // state['total']} %",
-        state.get("seconds_left"),
-    )
-    return done if left is None else f"{done}, {time_left(left)} left"
+    words = f"{state['stage']}, {100 * state['done'] // state['total']} %"
+    left = state.get("seconds_left")
+    return words if left is None else f"{words}, {time_left(left)} left"
 
 
 class TrainScreen(ListScreen[str | None]):

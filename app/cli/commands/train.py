@@ -84,14 +84,14 @@ def train(
         prompts=str(prompts.absolute()) if prompts else "", base=base or "",
         system=str(settings_in_effect(paths).values.get(SYSTEM, "")),
     )  # fmt: skip
-    run, outcome = Run(paths, model, reference.path, order), None
+    run, outcome = Run(paths, reference.path, order), None
     with run.locked(anew=anew):
         lower_priority()
         plan, is_new = run.plan, run.plan is None
         if plan is None or dry_run:
             with phases() as (notify, _):
                 plan = _stages(options, paths, run, notify).measured()
-        told = list(_told(reference, plan, choice))
+        told = list(_told(reference, plan, choice, anyway=anyway))
         is_wanted = plan.pays and not (method is Method.AUTO and choice.published)
         if not dry_run and (anyway or is_wanted or not is_new):
             for line in told if is_new else (f"going on with {run.stage.words}",):
@@ -159,7 +159,7 @@ def _show(progress: Progress) -> None:
     stderr.progress(min(progress.done, progress.total), progress.total, words)
 
 
-def _told(reference: Reference, plan: Plan, choice: Choice) -> Iterator[str]:
+def _told(reference: Reference, plan: Plan, choice: Choice, *, anyway: bool) -> Iterator[str]:
     yield f"a drafter for {reference.name} by {choice.method}, as measured here:"
     yield from in_words(plan)
     if choice.published:
@@ -167,7 +167,8 @@ def _told(reference: Reference, plan: Plan, choice: Choice) -> Iterator[str]:
     if not plan.pays:
         yield "It is not expected to pay on this machine. What drafts without it:"
         yield from (f"  {one}" for one in choice.instead)
-        yield "To train nevertheless: --anyway"
+        if not anyway:
+            yield "To train nevertheless: --anyway"
 
 
 def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:

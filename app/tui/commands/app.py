@@ -364,22 +364,25 @@ class ModelCommands(Commands):
         Raises:
             UsageError: no model is loaded yet, or a server elsewhere answers.
         """
-        from app.tui.training import TrainingJob, TrainScreen, unfinished
+        from app.tui.training import TrainingJob, TrainScreen, options_of, unfinished, words_of
 
         self.require_own_model()
         self.view.require_model()
         loaded = self.engine.status.loaded
         assert loaded is not None, "it was asked for"
         model, states = str(loaded.reference.path), self.engine.paths.training
+        stopped = unfinished(states, model)
         if what == "stop":
             self.downloads.stop(_TRAINING)
         elif progress := self.store.downloads.get(_TRAINING):
             words = "Stop; what is done is kept" if "%" in progress else "Stop"
             self.choose(TrainScreen([progress], {"stop": words}), "train")
-        elif what != "start" and (stopped := unfinished(states, model)):
-            self.choose(TrainScreen([stopped], {"start": "Go on, in the background"}), "train")
+        elif what != "start" and stopped:
+            told = f"not finished: {words_of(stopped)}"
+            self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
         else:
-            job = TrainingJob(states, model, *([] if what == "start" else ["--dry-run"]))
+            options = options_of(stopped) if what == "start" else ["--dry-run"]
+            job = TrainingJob(states, model, options)
             self.downloads.run(_TRAINING, job, lambda: self._tell_of_training(job.result()))
 
     def _tell_of_training(self, told: Mapping[str, Any]) -> None:

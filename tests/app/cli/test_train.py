@@ -21,6 +21,7 @@ from app.training.run import Progress, Run
 from app.training.stages import Stages
 from tests.app.conftest import Specchat
 from tests.fixtures.quick_training import LIBRARIES, PLAN, quicken
+from tests.fixtures.tiny.kinds import Tiny
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
 
@@ -76,12 +77,18 @@ def test_what_cannot_pay_is_not_begun(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["eagle3", "mtp"])
 @pytest.mark.usefixtures("quick")
-def test_a_dry_run_measures_and_leaves_nothing(specchat: Specchat, target: Path) -> None:
-    told = specchat("models", "train", str(target), "--minutes", "0.1", "--dry-run", "--json")
+def test_a_dry_run_measures_and_leaves_nothing(
+    method: str, specchat: Specchat, target: Path, tiny: Tiny
+) -> None:
+    """The models that bring next-token layers keep a running state: one answer at a time."""
+    model = tiny("qwen35") if method == "mtp" else target
+    told = specchat("models", "train", str(model), "--minutes", "0.1", "--dry-run", "--json")
     assert told.returncode == 0, told.stderr
     plan = json.loads(told.stdout)["plan"]
-    assert plan["method"] == "eagle3"
+    assert plan["method"] == method
+    assert plan["width"] == (1 if method == "mtp" else 8)
     assert plan["tokens"] > 0
     assert all(seconds > 0.0 for seconds in plan["seconds"].values())
     assert list(Paths.of_this_user().training.glob("*/*")) == []

@@ -26,7 +26,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def run_of(target: Path, order: Order = ORDER) -> Run:
-    return Run(Paths.of_this_user(), "mine", target, order)
+    return Run(Paths.of_this_user(), target, order)
 
 
 def held(run: Run, *, anew: bool = False) -> None:
@@ -131,7 +131,7 @@ def test_what_is_damaged_begins_anew(target: Path, damage: bytes) -> None:
 def test_what_others_read_of_it(target: Path) -> None:
     run = begun(target)
     state = json.loads((run.folder / "state.json").read_text("utf-8"))
-    assert state["model"] == "mine"
+    assert state["target"] == str(target)
     assert state["stage"] == "generate"
     assert state["is_paused"] is False
     shutil.rmtree(run.folder)

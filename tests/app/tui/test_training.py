@@ -10,7 +10,7 @@ import pytest
 
 from app.paths import Paths
 from app.tui import training
-from app.tui.training import TrainScreen, unfinished, words_of
+from app.tui.training import TrainScreen, options_of, unfinished, words_of
 from backends.base import DownloadStoppedError, SpecchatError
 from tests.app.tui.conftest import Chat
 from tests.fixtures.small_app import compare_screen, small_app
@@ -44,7 +44,7 @@ elif (folder / "fails").exists():
 else:
     run = folder / "run"
     run.mkdir(exist_ok=True)
-    state = dict(stage="train", done=17, total=50, seconds_left=3000, model=model)
+    state = dict(stage="train", done=17, total=50, seconds_left=3000, target=model)
     (run / "state.json").write_text(json.dumps(state))
     for _ in range(6000):
         if (folder / "go").exists():
@@ -116,7 +116,7 @@ async def test_what_fails_is_told_with_the_reason(chat: Chat, runs: Path) -> Non
 
 async def test_it_ends_with_the_app(chat: Chat, runs: Path) -> None:
     await begun(chat)
-    job = training.TrainingJob(runs, "another.gguf")
+    job = training.TrainingJob(runs, "another.gguf", [])
     assert job.running
     chat.screen.downloads.run("another", job, lambda: None)
     chat.screen.downloads.stop_all()
@@ -158,24 +158,29 @@ def test_states_in_words(state: dict[str, object], shown: str) -> None:
 def test_a_damaged_state_is_none(runs: Path, content: bytes) -> None:
     (runs / "run").mkdir()
     (runs / "run" / "state.json").write_bytes(content)
-    assert unfinished(runs, "model.gguf") == ""
+    assert not unfinished(runs, "model.gguf")
 
 
 def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
     state = runs / "run" / "state.json"
     state.parent.mkdir()
-    state.write_text(json.dumps({"stage": "train", "done": 1, "total": 2, "model": "one.gguf"}))
-    assert unfinished(runs, "one.gguf") == ""  # it may be under way
+    order = {"method": "hydra", "minutes": 3.0, "seed": 0, "chats": True, "base": "", "system": "x"}
+    facts = {"stage": "train", "done": 1, "total": 2, "target": "one.gguf", "order": order}
+    state.write_text(json.dumps(facts))
+    assert not unfinished(runs, "one.gguf")  # it may be under way
     os.utime(state, (time.time() - 60, time.time() - 60))
-    assert unfinished(runs, "one.gguf") == "not finished: train, 50 %"
-    assert unfinished(runs, "other.gguf") == ""
+    found = unfinished(runs, "one.gguf")
+    assert words_of(found) == "train, 50 %"
+    goes_on = ["--anyway", "--method", "hydra", "--minutes", "3.0", "--chats"]
+    assert options_of(found) == goes_on
+    assert options_of(unfinished(runs, "other.gguf")) == ["--anyway"]
 
 
 def test_a_command_that_tells_nothing_has_failed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", ""))
-    job = training.TrainingJob(tmp_path, "model.gguf")
+    job = training.TrainingJob(tmp_path, "model.gguf", [])
     while job.running:
         time.sleep(0.01)
     with pytest.raises(SpecchatError, match="nothing was told"):
