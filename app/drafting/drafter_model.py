@@ -27,7 +27,7 @@ from decoding.drafters.cross_vocabulary.vocabularies import (
 )
 from decoding.drafters.draft_model import BlockDraft, drafter_of_head
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.trial import MOST_SAID, Guess, trial, trial_across, trial_of_head
+from decoding.estimation.trial import MOST_SAID, Guess, guess_of, trial
 from models.metadata.identity import require_same_vocabulary
 
 _LEAST_READABLE = 0.9
@@ -161,13 +161,14 @@ def tried(
         or len(text) + MOST_SAID > min(context.facts.n_ctx, opened.context.n_ctx)
     ):
         return Acceptance()
+    n_vocab = target.info.n_vocab
     with context.for_measuring(len(text) + MOST_SAID) as own:
-        if opened.guess is not None:
-            return trial_across(own, opened.guess, text, target.info.n_vocab)
-        if beside is None:
-            return trial(own, opened.context, text, target.info.n_vocab)
-        with closing(beside(own)) as drafting:
-            return trial_of_head(own, drafting, text, target.info.n_vocab)
+        if beside is not None:
+            with closing(beside(own)) as drafting:
+                return trial(own, guess_of(drafting, n_vocab), text, n_vocab)
+        found = trial(own, opened.guess or guess_of(opened.context, n_vocab), text, n_vocab)
+    opened.context.truncate(0)
+    return found
 
 
 def _across(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.base import Context
-from decoding.estimation.trial import overlap, read
+from backends.base import Context, Logits
+from decoding.estimation.trial import overlap
 from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import prefill, reuse
@@ -117,5 +117,25 @@ class Agreement:
         return seconds
 
     def _distributions(self, context: Context, reply: Reply) -> list[Distribution]:
-        rows = read(context, reply.prompt, reply.said, self._n_vocab)
+        rows = _read(context, reply.prompt, reply.said, self._n_vocab)
         return [warp(row, self._settings) for row in rows]
+
+
+def _read(
+    context: Context, text: Sequence[int], reply: Sequence[int], n_vocab: int
+) -> list[Logits]:
+    """Logits at each token of a reply to text, shape (n_vocab,), given the text before it.
+
+    The part of the text that the context holds already is not read again.
+
+    Raises:
+        ModelError: the engine failed.
+    """
+    reuse(context, text)
+    *_, (_, view) = prefill(context, text)
+    rows = [view[0, :n_vocab].copy()]
+    most = min(context.n_chunk, context.max_logits)
+    for start in range(0, len(reply) - 1, most):
+        chunk = reply[start : min(start + most, len(reply) - 1)]
+        rows += [row.copy() for row in context.forward(chunk, len(chunk))[:, :n_vocab]]
+    return rows

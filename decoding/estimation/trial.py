@@ -37,7 +37,7 @@ _TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
 
 def trial(
     target: Context,
-    drafter: Context,
+    guess: Guess,
     text: Sequence[int],
     n_vocab: int,
     clock: Callable[[], float] = time.perf_counter,
@@ -45,48 +45,9 @@ def trial(
     """Expected acceptance at each temperature on the target's own continuation of text, as counts.
 
     At a position it is the overlap of the two distributions, sum over x of min(p_target(x),
-    q_draft(x)): Leviathan et al. 2023 (arXiv 2211.17192), corollary 3.6. Both contexts are left
-    empty; they must have room for the text and MOST_SAID tokens. n_vocab: entries past it are
-    padding.
-
-    Raises:
-        ModelError: an engine failed.
-    """
-    reply, p_rows = _continuation(target, text, n_vocab, clock)
-    q_draft = [partial(warp, row) for row in read(drafter, text, reply, n_vocab)]
-    drafter.truncate(0)
-    return _expected(p_rows, q_draft)
-
-
-def trial_across(
-    target: Context,
-    guess: Guess,
-    text: Sequence[int],
-    n_vocab: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Acceptance:
-    """Expected acceptance of a drafter of another vocabulary, by its first token at each position.
-
-    Only the target's context is left empty.
-
-    Raises:
-        ModelError: an engine failed.
-    """
-    reply, p_rows = _continuation(target, text, n_vocab, clock)
-    return _expected(p_rows, [guess([*text, *reply[:position]]) for position in range(len(reply))])
-
-
-def trial_of_head(
-    target: Context,
-    head: Context,
-    text: Sequence[int],
-    n_vocab: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Acceptance:
-    """As trial, of a head that reads what passes of the target's context leave.
-
-    It drafts, as for an answer, before the target passes the last token. Both contexts are left
-    empty.
+    q_draft(x)): Leviathan et al. 2023 (arXiv 2211.17192), corollary 3.6. As for an answer, a
+    drafter is asked before the target passes the last token. The target's context is left empty; it
+    must have room for the text and MOST_SAID tokens. n_vocab: entries past it are padding.
 
     Raises:
         ModelError: an engine failed.
@@ -96,19 +57,27 @@ def trial_of_head(
     *_, (_, view) = prefill(target, text)
     history = [*text, int(view[0, :n_vocab].argmax())]
     p_rows: list[Logits] = []
-    q_draft: list[DraftDistribution] = []
+    q_draft: list[DraftDistribution | None] = []
     while len(p_rows) < _LEAST_SAID or (
         len(history) < len(text) + MOST_SAID and clock() - started < _SECONDS
     ):
-        reuse(head, history)
-        *_, (_, row) = prefill(head, history)
-        q_draft.append(partial(warp, row[0, :n_vocab].copy()))
+        q_draft.append(guess(history))
         view = target.forward(history[-1:], 1)
         p_rows.append(view[0, :n_vocab].copy())
         history.append(int(p_rows[-1].argmax()))
-    head.truncate(0)
     target.truncate(0)
     return _expected(p_rows, q_draft)
+
+
+def guess_of(drafter: Context, n_vocab: int) -> Guess:
+    """What a drafter of the target's vocabulary guesses; its context is left with the text."""
+
+    def guess(history: Sequence[int]) -> DraftDistribution:
+        reuse(drafter, history)
+        *_, (_, row) = prefill(drafter, history)
+        return partial(warp, row[0, :n_vocab].copy())
+
+    return guess
 
 
 def _expected(p_rows: Sequence[Logits], q_draft: Sequence[DraftDistribution | None]) -> Acceptance:
@@ -122,40 +91,6 @@ def _expected(p_rows: Sequence[Logits], q_draft: Sequence[DraftDistribution | No
             _WEIGHT,
         )
     return Acceptance(counts, is_trial=True)
-
-
-def _continuation(
-    context: Context, text: Sequence[int], n_vocab: int, clock: Callable[[], float]
-) -> tuple[list[int], list[Logits]]:
-    started = clock()
-    context.truncate(0)
-    *_, (_, view) = prefill(context, text)
-    reply: list[int] = []
-    rows: list[Logits] = []
-    while len(reply) < _LEAST_SAID or (len(reply) < MOST_SAID and clock() - started < _SECONDS):
-        rows.append(view[0, :n_vocab].copy())
-        reply.append(int(rows[-1].argmax()))
-        view = context.forward(reply[-1:], 1)
-    context.truncate(0)
-    return reply, rows
-
-
-def read(context: Context, text: Sequence[int], reply: Sequence[int], n_vocab: int) -> list[Logits]:
-    """Logits at each token of a reply to text, shape (n_vocab,), given the text before it.
-
-    The part of the text that the context holds already is not read again.
-
-    Raises:
-        ModelError: the engine failed.
-    """
-    reuse(context, text)
-    *_, (_, view) = prefill(context, text)
-    rows = [view[0, :n_vocab].copy()]
-    most = min(context.n_chunk, context.max_logits)
-    for start in range(0, len(reply) - 1, most):
-        chunk = reply[start : min(start + most, len(reply) - 1)]
-        rows += [row.copy() for row in context.forward(chunk, len(chunk))[:, :n_vocab]]
-    return rows
 
 
 def overlap(p_target: Distribution, q_draft: Distribution) -> float:
