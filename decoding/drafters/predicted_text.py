@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.draft import MOST_DRAFTED, NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine
-from decoding.drafters.lookup import SuffixIndex
+from decoding.drafters.lookup import common_suffix
 from decoding.sampling.sampler import Sampler
 
 NAME = "prediction"
@@ -36,15 +36,12 @@ class _Place:
 
     next: index of the token expected next. matched: tokens before it that the reply repeated in a
     row. trusted: the place where that was certain last. since: tokens of the reply since then.
-    state, length: the longest suffix of the reply that occurs anywhere in the text.
     """
 
     next: int = 0
     matched: int = 0
     trusted: int = 0
     since: int = 0
-    state: int = 0
-    length: int = 0
 
 
 class PredictedText(Drafter):
@@ -60,11 +57,9 @@ class PredictedText(Drafter):
     def __init__(self, predicted: Sequence[int], begins_at: int) -> None:
         self.name = NAME
         self._predicted = list(predicted)
-        self._index = SuffixIndex()
         self._ends: dict[int, list[int]] = {}
         """Places after each occurrence of a token, ascending."""
         for place, token in enumerate(self._predicted, start=1):
-            self._index.append(token)
             self._ends.setdefault(token, []).append(place)
         self._begins_at = self._read = begins_at
         self._place = _Place()
@@ -92,36 +87,40 @@ class PredictedText(Drafter):
 
     def _after(self, history: Sequence[int]) -> _Place:
         place = self._place
-        for token in history[self._read :]:
-            place = self._moved(place, token)
+        for end in range(self._read, len(history)):
+            first = max(self._begins_at, end + 1 - _MOST_COMPARED)
+            place = self._moved(place, history[first : end + 1])
         return place
 
-    def _moved(self, place: _Place, token: int) -> _Place:
-        """The place after one more token of the reply."""
-        state, length = self._index.follow(place.state, place.length, token)
+    def _moved(self, place: _Place, tail: Sequence[int]) -> _Place:
+        """The place after one more token of the reply, the last of its tail."""
         since, at = place.since + 1, place.next
-        is_expected = at < len(self._predicted) and self._predicted[at] == token
+        is_expected = at < len(self._predicted) and self._predicted[at] == tail[-1]
+        length = following = 0
+        if not is_expected or place.matched + 1 < _TRUSTED:
+            length, following = self._nearest(tail, place.trusted)
         if is_expected and place.matched + 1 >= min(length, _TRUSTED):
             matched, following = place.matched + 1, at + 1
         elif length:
-            matched, following = length, self._nearest(state, length, token, place.trusted)
+            matched = length
         else:  # as if as many tokens were replaced
-            return _Place(place.trusted + since, 0, place.trusted, since, state, length)
+            return _Place(place.trusted + since, 0, place.trusted, since)
         if matched >= _TRUSTED:
-            return _Place(following, matched, following, 0, state, length)
-        return _Place(following, matched, place.trusted, since, state, length)
+            return _Place(following, matched, following)
+        return _Place(following, matched, place.trusted, since)
 
-    def _nearest(self, state: int, length: int, token: int, trusted: int) -> int:
-        """The first place after trusted that a suffix of the reply leads to; if none, its last."""
-        last = self._index.latest(state)
-        compared = min(length, _MOST_COMPARED)
-        suffix = self._predicted[last - compared : last]
-        ends = self._ends[token]
+    def _nearest(self, tail: Sequence[int], trusted: int) -> tuple[int, int]:
+        """Length of the longest suffix that occurs, and the first place after trusted behind it.
+
+        If there is none, its last place.
+        """
+        ends = self._ends.get(tail[-1], [])
         first = bisect_right(ends, trusted)
-        for end in ends[first : first + _MOST_COMPARED]:
-            if end >= compared and self._predicted[end - compared : end] == suffix:
-                return end
-        return last
+        places = ends[first : first + _MOST_COMPARED]
+        places += reversed(ends[max(first - _MOST_COMPARED, 0) : first])
+        lengths = [common_suffix(tail, self._predicted, place) for place in places]
+        longest = max(lengths, default=0)
+        return longest, places[lengths.index(longest)] if places else 0
 
 
 def _class(matched: int) -> int:
