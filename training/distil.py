@@ -9,28 +9,27 @@ from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Form
-from numpy.typing import NDArray
 
 from backends.base import DraftUnavailableError
 from training.arrays import Array, Arrays, Weights
-from training.copies import write_copy
+from training.files import Stored, write_copy
 from training.layer import LORA_IN, LORA_OUT, Layers, Positions
 from training.net import Batch, Net
 from training.settings import TrainSettings
 from training.source import GgufFile
-from training.stored import Stored
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _FACTORS = "rope_freqs.weight"
 _FROZEN = ("token_embd.weight", "output.weight", _FACTORS)
 
-_FORM = Form.Q4_0
-"""Of a drafter's matrices. A token of 8 layers of the bundled model costs 0.26 of the model's own
-in q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
-
 
 class Distilled(Net):
     """A drafter that learns: changes of low rank (settings.rank, LoRA), or whole matrices."""
+
+    learnt_positions = 1  # what it learns of the others is the same
+    form = Form.Q4_0
+    """Of its file's matrices. A token of 8 layers of the bundled model costs 0.26 of the model's
+    own in q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
 
     def __init__(self, arrays: Arrays, path: Path, settings: TrainSettings) -> None:
         """Read a drafter's file.
@@ -55,7 +54,7 @@ class Distilled(Net):
         if settings.rank:
             self.fixed = {name: arrays.array(one) for name, one in self._stored.items()}
 
-    def first_weights(self) -> dict[str, NDArray[np.float32]]:
+    def first_weights(self) -> Stored:
         """What learns: the layers, and the norm after them."""
         rank, seed = self.settings.rank, self.settings.seed
         return low_rank(self._stored, rank, seed) if rank else self._stored
@@ -76,10 +75,10 @@ class Distilled(Net):
             state = layers.run(block, normed, state, Positions())
         return state
 
-    def write(self, learnt: Stored, path: Path, form: Form = _FORM) -> None:
-        """Write the drafter's file; form: of its matrices."""
+    def _write(self, learnt: Stored, folder: Path) -> None:
         own = self.source.path
-        write_copy(own, path, merged(GgufFile(own).weights(), learnt), form)
+        whole = merged(GgufFile(own).weights(), learnt)
+        write_copy(own, folder / "distilled.gguf", whole, self.form)
 
 
 def low_rank(weights: Stored, rank: int, seed: int) -> Stored:

@@ -1,6 +1,6 @@
 """Arrays of MLX: on Apple's GPU, on CUDA, and slowly on a processor."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.files.mlx_folder import WEIGHT_FILES
 from training.arrays import Array, Weights
 
 _done = cast("Callable[..., None]", mx.eval)  # pyright: ignore[reportUnknownMemberType]
@@ -50,18 +51,24 @@ class MlxArrays:
         return float(value), found
 
 
-def dequantized(file: Path, name: str, quantization: Mapping[str, Any]) -> NDArray[np.float32]:
-    """A weight of a folder's file, whether it is quantized or not."""
-    stored: Any = mx.load(str(file))
-    weight = stored[f"{name}.weight"]
-    if f"{name}.scales" in stored:
-        facts: dict[str, Any] = {**quantization, **(quantization.get(name) or {})}
-        weight = mx.dequantize(
-            weight,
-            stored[f"{name}.scales"],
-            stored.get(f"{name}.biases"),
-            facts["group_size"],
-            facts["bits"],
-            facts.get("mode", "affine"),
-        )
-    return cast("NDArray[np.float32]", np.array(weight.astype(mx.float32)))
+def stored_floats(
+    folder: Path, quantization: Mapping[str, Any]
+) -> tuple[Collection[str], Callable[[str], NDArray[np.float32]]]:
+    """Names of all that a folder holds, and what reads a weight, whether it is quantized or not.
+
+    It raises KeyError: there is none of that name.
+    """
+    stored = dict[str, Any]()
+    for file in folder.glob(WEIGHT_FILES):
+        stored |= cast("dict[str, Any]", mx.load(str(file)))
+
+    def values(name: str) -> NDArray[np.float32]:
+        weight = stored[f"{name}.weight"]
+        if f"{name}.scales" in stored:
+            facts: dict[str, Any] = {**quantization, **(quantization.get(name) or {})}
+            scales, biases = stored[f"{name}.scales"], stored.get(f"{name}.biases")
+            mode = facts.get("mode", "affine")
+            weight = mx.dequantize(weight, scales, biases, facts["group_size"], facts["bits"], mode)
+        return cast("NDArray[np.float32]", np.array(weight.astype(mx.float32)))
+
+    return stored.keys(), values

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from backends.base import DiskFullError, ModelError, UsageError
 from backends.base.safe_files import make_private_folder, read_text, write_whole
-from training.stored import Stored, packed, read, write
+from training.files import Stored, packed, read, write
 
 LIKELY = 64
 """Likeliest next tokens kept after each token: the teacher's distribution, all but its tail."""

@@ -1,6 +1,5 @@
 """What is read of a model's file or folder: its last layer, embeddings and output, or all."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import ModelError
-from backends.files.mlx_folder import WEIGHT_FILES, stored_tensors
+from backends.files.mlx_folder import read_settings
 from training.layer import LayerShape
 
 Matrix = NDArray[np.float32]
@@ -124,16 +123,12 @@ class GgufFile:
 
 
 def _of_folder(path: Path) -> Source:
-    from training.mlx_arrays import dequantized
+    from training.mlx_arrays import stored_floats
 
-    config = json.loads((path / "config.json").read_text("utf-8"))
+    config = read_settings(path / "config.json")
     config |= config.get("text_config", {})
-    files = {name: file for file in path.glob(WEIGHT_FILES) for name in stored_tensors(file)}
-    start = next(name[: -len("norm.weight")] for name in files if name.endswith("l.norm.weight"))
-
-    def values(name: str) -> Matrix:
-        return dequantized(files[f"{name}.weight"], name, config.get("quantization") or {})
-
+    names, values = stored_floats(path, config.get("quantization") or {})
+    start = next(name[: -len("norm.weight")] for name in names if name.endswith("l.norm.weight"))
     heads, width = config["num_attention_heads"], config["hidden_size"]
     rope = config.get("rope_parameters") or config
     shape = LayerShape(
@@ -148,6 +143,7 @@ def _of_folder(path: Path) -> Source:
     layers = config["num_hidden_layers"]
     embeddings = values(f"{start}embed_tokens").astype(np.float16)
     output = start.removesuffix("model.") + "lm_head"
+    has_output = f"{output}.weight" in names
     return Source(
         path,
         shape,
@@ -155,7 +151,7 @@ def _of_folder(path: Path) -> Source:
         _last(shape, lambda name: values(f"{start}layers.{layers - 1}.{LAYER[name]}")),
         values(f"{start}norm"),
         embeddings,
-        values(output).astype(np.float16) if f"{output}.weight" in files else embeddings,
+        values(output).astype(np.float16) if has_output else embeddings,
     )
 
 

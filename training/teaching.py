@@ -1,7 +1,6 @@
 """What samples teach: the vocabulary that is drafted, and what should follow a token."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,39 +10,32 @@ from training.arrays import Array, Arrays
 from training.samples import Sample
 
 
-def drafted_tokens(samples: Iterable[Sample], most: int, n_vocab: int) -> NDArray[np.int64]:
-    """The commonest tokens of answers and of what was likely there, in order of their ids.
-
-    The user's chats do not count: a rare word of theirs would show in the list.
-    """
-    counts = np.zeros(n_vocab)
-    for sample in samples:
-        if not sample.is_private:
-            shown = slice(sample.first - 1, None)
-            counts += np.bincount(
-                sample.likely[shown].ravel(), np.exp(sample.logs[shown]).ravel(), n_vocab
-            )
-    return np.sort(np.argsort(-counts, kind="stable")[:most]).astype(np.int64)
-
-
-def spreads(samples: Sequence[Sample]) -> NDArray[np.float32]:
-    """Root mean square of each state, without a prompt's first token, which is far off."""
-    found = [(sample.states[1:] ** 2).mean((0, 2)) for sample in samples]
-    return np.sqrt(np.mean(found, axis=0)).astype(np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """drafted: ids of the tokens, in order; numbers: of each id among them, -1 for none."""
 
-    drafted: NDArray[np.integer]
+    drafted: NDArray[np.int64]
     numbers: NDArray[np.int32]
 
     @classmethod
-    def of(cls, drafted: NDArray[np.integer], n_vocab: int) -> "Vocabulary":
+    def of(cls, ids: NDArray[Any], n_vocab: int) -> "Vocabulary":
+        drafted = np.unique(ids).astype(np.int64)
         numbers = np.full(n_vocab, -1, np.int32)
         numbers[drafted] = np.arange(len(drafted))
         return cls(drafted, numbers)
+
+    @classmethod
+    def commonest(cls, samples: Iterable[Sample], most: int, n_vocab: int) -> "Vocabulary":
+        """Of tokens of answers, and of what was likely there.
+
+        The user's chats do not count: a rare word of theirs would show in the list.
+        """
+        counts = np.zeros(n_vocab)
+        for sample in samples:
+            if not sample.is_private:
+                shown = slice(sample.first - 1, None)
+                likely, logs = sample.likely[shown].ravel(), sample.logs[shown].ravel()
+                counts += np.bincount(likely, np.exp(logs), n_vocab)
+        return cls.of(np.argsort(-counts, kind="stable")[:most], n_vocab)
 
 
 class Taught(NamedTuple):
@@ -60,31 +52,41 @@ class Taught(NamedTuple):
 
 
 def taught(
-    arrays: Arrays, samples: Sequence[Sample], vocabulary: Vocabulary, length: int, ahead: int
-) -> Taught:
-    """What should follow the token ahead of each place that an answer is drafted from.
+    arrays: Arrays, samples: Sequence[Sample], vocabulary: Vocabulary, depth: int
+) -> Iterator[Taught]:
+    """What should follow, by position in a draft, each place that an answer is drafted from.
 
-    length: places of each sample in the batch. Places are left out where the likeliest token is
-    not drafted. The shares are of what is drafted alone.
+    Places are left out where the likeliest token is not drafted. The shares are of what is drafted
+    alone.
     """
-    rows = list[NDArray[Any]]()
-    numbers, shares, weights = rows.copy(), rows.copy(), rows.copy()
-    for row, sample in enumerate(samples):
-        places = np.arange(sample.first - 1, len(sample.tokens) - 1 - ahead)
-        found = vocabulary.numbers[sample.likely[places + ahead]]
-        kept = found[:, 0] >= 0
-        places, found = places[kept], found[kept]
-        share = np.exp(sample.logs[places + ahead]) * (found >= 0)
-        rows.append(row * length + places)
-        numbers.append(np.maximum(found, 0))
-        shares.append(share / share.sum(-1, keepdims=True))
-        weights.append(np.full(len(places), 1.0 / max(len(places), 1)))
-    return Taught(
-        arrays.array(np.concatenate(rows).astype(np.int32)),
-        arrays.array(np.concatenate(numbers).astype(np.int32)),
-        arrays.array(np.concatenate(shares).astype(np.float32)),
-        arrays.array((np.concatenate(weights) / len(samples)).astype(np.float32)),
+    length = max(len(sample.tokens) for sample in samples) - 1
+    firsts, lengths = (
+        np.array(sizes)[:, np.newaxis]
+        for sizes in zip(*((sample.first, len(sample.tokens)) for sample in samples), strict=True)
     )
+    numbers = vocabulary.numbers[padded([sample.likely for sample in samples], 1 + length + depth)]
+    shares = np.exp(padded([sample.logs for sample in samples], 1 + length + depth))
+    is_shown = (numbers[..., 0] >= 0) & (np.arange(1 + length + depth) < lengths - 1)
+    for position in range(depth):
+        ahead = slice(1 + position, 1 + position + length)
+        places = is_shown[:, ahead] & (np.arange(length) >= firsts - 1)
+        found, counts = numbers[:, ahead][places], places.sum(1)
+        share = shares[:, ahead][places] * (found >= 0)
+        weights = np.repeat(1.0 / np.maximum(counts, 1) / len(samples), counts)
+        yield Taught(
+            arrays.array(np.flatnonzero(places).astype(np.int32)),
+            arrays.array(np.maximum(found, 0)),
+            arrays.array((share / share.sum(-1, keepdims=True)).astype(np.float32)),
+            arrays.array(weights.astype(np.float32)),
+        )
+
+
+def padded(parts: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:
+    """Arrays of (T, …) as one of (B, length, …), with zeros behind."""
+    found = np.zeros((len(parts), length, *parts[0].shape[1:]), parts[0].dtype)
+    for row, part in zip(found, parts, strict=True):
+        row[: len(part)] = part
+    return found
 
 
 def missed(arrays: Arrays, logits: Array, to: Taught, acceptance: float) -> Array:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 from backends.base import ModelError, UsageError
 from backends.base.safe_files import make_private_folder
 from training.arrays import Array, Arrays, Weights
+from training.files import packed, read, write
 from training.net import Net
 from training.samples import Sample, SampleCache
 from training.settings import TrainSettings
-from training.stored import packed, read, write
 
 _WARM_UP, _CLIP = 60, 0.5
 _FIRST, _SECOND, _TINY, _DECAY = 0.9, 0.95, 1e-8, 0.01
@@ -54,13 +55,12 @@ class TrainProgress:
     step: int
     steps: int
     loss: float
-    seconds_left: float
     accepted: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """All that going on depends on. accepted, kept: of the best checkpoint, and its step."""
+    """All that going on depends on. accepted: of the best checkpoint."""
 
     step: int
     weights: Weights
@@ -87,17 +87,15 @@ def train(
     facts = {**asdict(settings), "samples": len(cache), "products": arrays.products}
     make_private_folder(folder)
     state = _resumed(net, folder, facts)
-    saved = began = time.monotonic()
-    start = state.step
-    for samples in islice(split.batches(start), settings.steps - start):
+    saved = time.monotonic()
+    for numbers in islice(split.batches(), state.step, settings.steps):
         if stop():
             _save(arrays, folder, facts, state)
             return
+        samples = split.samples(numbers)
         batch = net.prepared(samples, np.random.default_rng([settings.seed, state.step]))
-        share = state.step / settings.steps
-        loss, gradients = arrays.value_and_gradients(
-            lambda weights, batch=batch, share=share: net.loss(weights, batch, share), state.weights
-        )
+        loss_of = partial(net.loss, batch, state.step / settings.steps)
+        loss, gradients = arrays.value_and_gradients(loss_of, state.weights)
         length = float(sum((one * one).sum() for one in gradients.values())) ** 0.5
         if not math.isfinite(loss) or not math.isfinite(length):
             raise DivergedError(state.step + 1, kept=state.accepted is not None)
@@ -108,9 +106,7 @@ def train(
         if time.monotonic() - saved > _SAVED_EVERY:
             _save(arrays, folder, facts, state)
             saved = time.monotonic()
-        pace = (time.monotonic() - began) / (state.step - start)
-        left = pace * (settings.steps - state.step)
-        yield TrainProgress(state.step, settings.steps, loss, left, state.accepted)
+        yield TrainProgress(state.step, settings.steps, loss, state.accepted)
 
 
 def rate_at(step: int, settings: TrainSettings) -> float:
@@ -157,18 +153,17 @@ class _Split:
     @property
     def validation(self) -> Iterator[list[Sample]]:
         """Batches of held-out samples; of those that were drawn greedily, if there are any."""
-        samples = self._samples(self._held)
+        samples = self.samples(self._held)
         greedy = [sample for sample in samples if not sample.temperature] or samples
         greedy.sort(key=lambda sample: len(sample.tokens))
         for start in range(0, len(greedy), 8):
             yield greedy[start : start + 8]
 
-    def batches(self, start: int) -> Iterator[list[Sample]]:
-        """Of each step from one on."""
-        epochs = (batch for epoch in count() for batch in self._epoch(epoch))
-        return map(self._samples, islice(epochs, start, None))
+    def batches(self) -> Iterator[list[int]]:
+        """Numbers of the samples of each step."""
+        return (batch for epoch in count() for batch in self._epoch(epoch))
 
-    def _samples(self, numbers: Iterable[int]) -> list[Sample]:
+    def samples(self, numbers: Iterable[int]) -> list[Sample]:
         return [self._cache.sample(number) for number in numbers]
 
     def _epoch(self, epoch: int) -> list[list[int]]:

@@ -1,17 +1,12 @@
 """What each method trains, and the files that it makes."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from app.training.plan import Method
 from app.training.run import Order
 from backends.base import DraftUnavailableError, UsageError
-from backends.base.safe_files import make_private_folder, put_in_place
+from backends.base.safe_files import put_in_place
 from backends.engines.backend_selection import LLAMACPP
 from backends.files.gguf_header import parts, read_header
 from models.reference import at_hand, resolve
@@ -19,15 +14,13 @@ from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from training.arrays import Arrays
 from training.distil import ARCHITECTURES, Distilled
-from training.export import export
+from training.heads.eagle3 import Eagle3
+from training.heads.last_state import LastState
 from training.heads.next_token import NextToken
 from training.net import Net
-from training.nets import open_net
 from training.samples import SampleCache
 from training.settings import TrainSettings
 from training.source import read_source
-
-Stored = dict[str, NDArray[np.float32]]
 
 _RANK, _GENTLE = 32, 1e-4
 """Of the changes to a model that is distilled, and the rate of layers that were trained before."""
@@ -38,39 +31,28 @@ one. With the first and last ones what the embedding says and the output reads s
 (docs/how-it-works/training.md)."""
 
 
-Write = Callable[[Stored, Path], None]
-"""Makes a folder of the files of weights."""
-
-
-def learner_of(
+def net_of(
     order: Order,
     target: Path,
     models: Path,
     cache: SampleCache,
     settings: TrainSettings,
     arrays: Arrays,
-) -> tuple[Net, Write]:
-    """What a method trains, and what becomes of its weights.
+) -> Net:
+    """What a method trains.
 
     models: the user's folder of models. cache: in a run's folder, beside which a copy is made.
 
     Raises:
         SpecchatError: the model, or the drafter to be distilled, is of an unknown form.
     """
-    if order.method in (Method.DISTIL, Method.MTP):
-        if order.method is Method.MTP:
-            net, name = NextToken(arrays, target, settings), f"mtp-{target.stem}.gguf"
-        else:
-            base = base_of(order.base, target, models, cache.folder.parent)
-            net, name = Distilled(arrays, base, settings), f"{target.stem}-distilled.gguf"
-
-        def write(weights: Stored, result: Path) -> None:
-            make_private_folder(result)
-            net.write(weights, result / name)
-
-        return net, write
-    head = open_net(read_source(target), cache, settings, arrays)
-    return head, partial(export, head)
+    if order.method is Method.MTP:
+        return NextToken(arrays, target, settings)
+    if order.method is Method.DISTIL:
+        base = base_of(order.base, target, models, cache.folder.parent)
+        return Distilled(arrays, base, settings)
+    head = Eagle3 if order.method is Method.EAGLE3 else LastState
+    return head(arrays, settings, read_source(target), cache)
 
 
 def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:

@@ -33,7 +33,7 @@ from app.training.answers import (
     taps_of,
     to_ask,
 )  # fmt: skip
-from app.training.learners import Write, drafting_file, learner_of, settings_of, spec_of
+from app.training.learners import drafting_file, net_of, settings_of, spec_of
 from app.training.plan import TRAINED, Measured, Method, Plan, Stage, planned
 from app.training.prompts import prompts_of
 from app.training.rollout import (
@@ -134,13 +134,13 @@ class Stages:
             width, rate = self._timed(session, asked, scratch)
             free = available_memory() + info.weight_bytes
         cache = _opened(scratch)
-        net, write = self._learner(cache, _TIMED_STEPS, arrays)
+        net = self._net(cache, _TIMED_STEPS, arrays)
         seconds, began = list[float](), time.perf_counter()
         for _ in train(net, cache, scratch):
             self._notify("timing training")
             seconds.append(time.perf_counter() - began)
             began = time.perf_counter()
-        write(weights_of(scratch), scratch / _RESULT)
+        net.write(weights_of(scratch), scratch / _RESULT)
         with closing(self._session()) as session:
             file = drafting_file(scratch / _RESULT, session.model.info.backend)
             draw = self._draft_cost(session, spec_of(self._order.method, file), costs).draw
@@ -211,7 +211,7 @@ class Stages:
         folder, arrays = self._run.folder, open_arrays()
         self._notify("reading the answers")
         cache = _opened(folder)
-        net, write = self._learner(cache, self._plan.steps, arrays)
+        net = self._net(cache, self._plan.steps, arrays)
         try:
             for one in train(net, cache, folder, stop):
                 yield Progress(Stage.TRAIN, one.step, one.steps)
@@ -220,7 +220,7 @@ class Stages:
                 raise
             self._notify(error.summary)  # what was best before is tested
         if not stop():
-            write(weights_of(folder), folder / _RESULT)
+            net.write(weights_of(folder), folder / _RESULT)
 
     def _tested(self, stop: Callable[[], bool]) -> Iterator[Progress]:
         folder, notes = self._run.folder, self._run.folder / "test.jsonl"
@@ -283,11 +283,10 @@ class Stages:
         assert measured is not None, "it is a model"
         return Cost.of(measured, costs.seconds(1))
 
-    def _learner(self, cache: SampleCache, steps: int, arrays: Arrays) -> tuple[Net, Write]:
-        settings = settings_of(self._order, steps, _BATCH)
-        return learner_of(
-            self._order, self._run.target, self._paths.models, cache, settings, arrays
-        )
+    def _net(self, cache: SampleCache, steps: int, arrays: Arrays) -> Net:
+        order, target = self._order, self._run.target
+        settings = settings_of(order, steps, _BATCH)
+        return net_of(order, target, self._paths.models, cache, settings, arrays)
 
     def _harvest(self, session: Session, width: int) -> Harvest:
         model, is_tapped = session.model, self._order.method is Method.EAGLE3

@@ -12,22 +12,19 @@ pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
 from app.training.answers import Asked, answer, open_harvest
 from backends import llamacpp
-from backends.base import UsageError
 from backends.files.head_folders.head_folder import drafter_in_folder
 from decoding.drafters.draft_model import DraftModel
 from decoding.generation import Limits
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.replied import replied, said
-from tests.fixtures.taught import SHAPE, cache_of, sample, source
+from tests.fixtures.taught import cache_of, net_of, sample, source
 from tests.fixtures.tiny.beside import beside
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
-from tests.fixtures.tiny.head_folder import HeadFolderParts, parts_of_folder
+from tests.fixtures.tiny.head_folder import parts_of_folder
 from tests.fixtures.tiny.heads import EAGLE3_TAPS
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.twins import twin
 from tests.training.conftest import opened
-from training.export import export
-from training.nets import OF_LAST_STATE, open_net
 from training.samples import CacheFacts, SampleCache
 from training.settings import TrainSettings
 from training.source import read_source
@@ -71,10 +68,10 @@ def fitted(
         closing(open_harvest(model, N_CTX, 4, EAGLE3_TAPS)) as harvest,
     ):
         list(answer(harvest, asked, cache, frozenset(), stop=bool, most=TOKENS))
-    net: Any = open_net(target, cache, SETTINGS, arrays)
+    net: Any = net_of(cache, SETTINGS, arrays, target)
     list(train(net, cache, folder / "run"))
     weights = weights_of(folder / "run")
-    export(net, weights, folder / "head")
+    net.write(weights, folder / "head")
     on_device = {name: arrays.array(values) for name, values in weights.items()}
     return Fitted(folder / "head", net, on_device, cache)
 
@@ -147,10 +144,10 @@ def written(tmp_path: Path) -> Any:
     def write(arrays: Any, method: str, **others: Any) -> tuple[Path, Any, dict[str, Any]]:
         cache = cache_of(tmp_path / "samples")
         settings = TrainSettings(method=method, steps=1, vocabulary=80, **others)
-        net: Any = open_net(source(tmp_path), cache, settings, arrays)
+        net: Any = net_of(cache, settings, arrays, source(tmp_path))
         weights = net.first_weights()
         folder = tmp_path / "written"
-        export(net, weights, folder)
+        net.write(weights, folder)
         on_device = {name: arrays.array(values) for name, values in weights.items()}
         return folder, net, on_device
 
@@ -159,8 +156,7 @@ def written(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("library", ["mlx", "torch"])
 def test_a_published_folder_holds_what_was_trained(library: str, written: Any) -> None:
-    """With a narrow output it is written out, as no engine reads that."""
-    folder, net, weights = written(opened(library), "eagle3", rank=8)
+    folder, net, weights = written(opened(library), "eagle3")
     found = drafter_in_folder(folder)
     assert found is not None
     assert not found.fault
@@ -175,56 +171,3 @@ def test_a_published_folder_holds_what_was_trained(library: str, written: Any) -
     ids = tensors["d2t"] + np.arange(len(tensors["d2t"]))
     np.testing.assert_array_equal(ids, net.vocabulary.drafted)
     np.testing.assert_array_equal(np.flatnonzero(tensors["t2d"]), ids)
-
-
-@pytest.mark.parametrize("library", ["mlx", "torch"])
-@pytest.mark.parametrize("method", OF_LAST_STATE)
-@pytest.mark.parametrize("rank", [0, 8])
-def test_a_last_state_head_drafts_what_was_trained(
-    library: str, method: str, rank: int, written: Any
-) -> None:
-    """By the formula of its file, which the drafter computes in numpy."""
-    folder, net, weights = written(opened(library), method, rank=rank)
-    parts, text = parts_of_folder(folder), sample(40)
-    told = net.logits(weights, net.prepared([text], None))
-    expected = [net.arrays.numpy(one) for one in told]
-    embedded = net.source.embeddings.astype(np.float32)[text.tokens]
-    for place in range(len(text.tokens) - 4):
-        own = np.zeros(SHAPE.width, np.float32)
-        for position in range(3):
-            state, tokens = text.states[place, -1], embedded[place + 1 : place + 2 + position]
-            read = {"medusa": [state], "recurrent": [state, own, tokens[-1]]}
-            own, found = said_by(parts, read.get(method, [state, *tokens]), position)
-            np.testing.assert_allclose(found, expected[position][0, place], atol=0.05)
-
-
-def said_by(parts: HeadFolderParts, read: list[Any], position: int) -> tuple[Any, Any]:
-    """A head's own state, and its logits."""
-    head, epsilon = min(position, parts.settings["num_heads"] - 1), parts.settings["rms_norm_eps"]
-
-    def part(name: str) -> Any:
-        return parts.tensors[f"heads.{head}.{name}"].astype(np.float32)
-
-    def normed(row: Any, name: str) -> Any:
-        return row / np.sqrt((row**2).mean() + epsilon) * part(name)
-
-    inner = part("input") @ np.concatenate(read)
-    between = normed(inner, "norm")
-    gate = part("gate") @ between
-    own = inner + part("down") @ (gate / (1 + np.exp(-gate)) * (part("up") @ between))
-    if "lm_head.up" in parts.tensors:
-        rows = parts.tensors["lm_head.up"].astype(np.float32) @ parts.tensors["lm_head.down"]
-    else:
-        rows = parts.tensors["lm_head.weight"].astype(np.float32)
-    return own, rows @ normed(own, "output_norm")
-
-
-@pytest.mark.parametrize("library", ["mlx", "torch"])
-@pytest.mark.parametrize(
-    "others", [{"method": "eagle1"}, {"method": "eagle3", "is_parallel": True}]
-)
-def test_what_no_engine_runs_is_not_written(
-    library: str, others: dict[str, Any], written: Any
-) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
-        written(opened(library), **others)

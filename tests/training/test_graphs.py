@@ -16,10 +16,10 @@ from tests.fixtures.tiny.head_rows import line, read
 from tests.fixtures.tiny.kinds import Tiny
 from training.arrays import Arrays
 from training.distil import Distilled
+from training.files import Stored
 from training.heads.next_token import NextToken
 from training.samples import LIKELY, Sample
 from training.settings import TrainSettings
-from training.stored import Stored
 
 TOKENS = [75, 98, 112, 130, 201, 44, 55, 66]
 DRAFTED = 77
@@ -65,15 +65,16 @@ def test_what_was_learnt_is_in_the_file(
     }
     ours = logits(arrays, drafter, learnt)
     assert np.abs(ours - logits(arrays, drafter, drafter.first_weights())).max() > 1.0
-    drafter.write(learnt, tmp_path / "copy.gguf", Type.F32)
-    np.testing.assert_allclose(engine_logits(tmp_path / "copy.gguf"), ours, atol=0.03)
+    drafter.form = Type.F32
+    drafter.write(learnt, tmp_path)
+    np.testing.assert_allclose(engine_logits(tmp_path / "distilled.gguf"), ours, atol=0.03)
 
 
 def test_a_file_takes_another_form(tiny: Tiny, arrays: Arrays, tmp_path: Path) -> None:
     drafter = Distilled(arrays, tiny("llama"), settings())
-    drafter.write({}, tmp_path / "copy.gguf")
-    assert (tmp_path / "copy.gguf").stat().st_size < 0.2 * tiny("llama").stat().st_size
-    engine_logits(tmp_path / "copy.gguf")
+    drafter.write({}, tmp_path)
+    assert (tmp_path / "distilled.gguf").stat().st_size < 0.2 * tiny("llama").stat().st_size
+    engine_logits(tmp_path / "distilled.gguf")
 
 
 def test_a_next_token_layer_drafts_as_in_the_engine(tiny: Tiny, arrays: Arrays) -> None:

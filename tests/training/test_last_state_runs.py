@@ -11,11 +11,9 @@ from backends.files.head_folders.head_folder import HeadFolder, drafter_of_head,
 from backends.files.head_folders.shapes import drafted_tokens
 from backends.files.head_folders.stored_head import read_head
 from backends.heads.last_state import LastStateNet, Place
-from tests.fixtures.taught import cache_of, sample, source
+from tests.fixtures.taught import METHODS, cache_of, net_of, sample, source
 from tests.training.conftest import opened
 from tests.training.test_nets import settings
-from training.export import export
-from training.nets import OF_LAST_STATE, open_net
 
 HALVES = 5e-3
 """Of logits, by the half precision of stored weights."""
@@ -32,14 +30,11 @@ def loaded(folder: Path) -> LastStateNet:
     return LastStateNet(embed=lambda tokens: rows[[*tokens]], **found.last_state()[0])
 
 
-@pytest.mark.parametrize("rank", [0, 8])
-@pytest.mark.parametrize("method", OF_LAST_STATE)
+@pytest.mark.parametrize("method", METHODS[1:])
 @pytest.mark.parametrize("library", ["mlx", "torch"])
-def test_logits_are_those_of_training(library: str, method: str, rank: int, tmp_path: Path) -> None:
+def test_logits_are_those_of_training(library: str, method: str, tmp_path: Path) -> None:
     arrays = opened(library)
-    net: Any = open_net(
-        source(), cache_of(tmp_path / "samples"), settings(method, rank=rank), arrays
-    )
+    net: Any = net_of(cache_of(tmp_path / "samples"), settings(method), arrays, source())
     random = np.random.default_rng(5)
     weights = {
         name: values + random.normal(0.0, 0.05, values.shape).astype(np.float32)
@@ -48,7 +43,7 @@ def test_logits_are_those_of_training(library: str, method: str, rank: int, tmp_
     text = sample(40)
     on_device = {name: arrays.array(one) for name, one in weights.items()}
     told = [arrays.numpy(one) for one in net.logits(on_device, net.prepared([text], None))]
-    export(net, weights, tmp_path / "head")
+    net.write(weights, tmp_path / "head")
     runs, tokens = loaded(tmp_path / "head"), text.tokens.tolist()
     row = np.full(runs.n_vocab, -np.inf, np.float32)
     for start in range(0, len(tokens) - 5, 3):

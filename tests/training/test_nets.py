@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fixtures.taught import FIRST, N_VOCAB, SHAPE, cache_of, sample, source
+from tests.fixtures.taught import FIRST, METHODS, N_VOCAB, SHAPE, cache_of, net_of, sample, source
 from tests.fixtures.tiny.eagle3_reference import Eagle3Reference
 from tests.training.conftest import opened
 from training.arrays import Arrays
-from training.export import PUBLISHED
-from training.nets import OF_LAST_STATE, open_net
+from training.heads.eagle3 import PUBLISHED
 from training.samples import LIKELY, SampleCache
 from training.settings import TrainSettings
-from training.teaching import drafted_tokens
+from training.teaching import Vocabulary
 
-METHODS = ["eagle3", "eagle1", *OF_LAST_STATE]
 SLACK = 2e-4
 """Of logits of some tens, in other orders of summing."""
 
@@ -37,7 +36,7 @@ def trained(arrays: Arrays, net: Any, rate: float, batch: Any, steps: int) -> It
     """Losses of plain descent, without the trainer."""
     weights = {name: arrays.array(values) for name, values in net.first_weights().items()}
     for _ in range(steps):
-        loss, found = arrays.value_and_gradients(lambda held: net.loss(held, batch, 1.0), weights)
+        loss, found = arrays.value_and_gradients(partial(net.loss, batch, 1.0), weights)
         yield loss
         length = sum(float((one * one).sum()) for one in found.values()) ** 0.5
         weights = {name: held - found[name] * (rate / length) for name, held in weights.items()}
@@ -45,7 +44,7 @@ def trained(arrays: Arrays, net: Any, rate: float, batch: Any, steps: int) -> It
 
 def test_an_eagle3_head_computes_what_is_defined(arrays: Arrays, cache: SampleCache) -> None:
     """Also where it drafts on from its own states, which a shift or a wrong mask would change."""
-    net: Any = open_net(source(), cache, settings(), arrays)
+    net: Any = net_of(cache, settings(), arrays, source())
     random = np.random.default_rng(3)
     weights = {
         name: values + random.normal(0.0, 0.1, values.shape).astype(np.float32)
@@ -79,15 +78,14 @@ def test_the_loss_is_that_of_the_tokens_that_follow(
     method: str, arrays: Arrays, cache: SampleCache
 ) -> None:
     """Of the token after the next one at a place, and by position of those after it."""
-    net: Any = open_net(source(), cache, settings(method), arrays)
+    net: Any = net_of(cache, settings(method), arrays, source())
     given = [sample(30, 17), sample(31)]
     certain = np.where(np.arange(LIKELY) < 1, 0.0, -1e3).astype(np.float32)
     sure = [replace(one, logs=np.tile(certain, (len(one.tokens), 1))) for one in given]
     prepared = net.prepared(sure, None)
     weights = {name: arrays.array(values) for name, values in net.first_weights().items()}
     wanted = 0.0
-    depth = 1 if method == "eagle1" else 3
-    for position, found in zip(range(depth), net.logits(weights, prepared), strict=False):
+    for position, found in enumerate(net.logits(weights, prepared)):
         logits = arrays.numpy(found)
         logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         for row, one in enumerate(given):
@@ -99,18 +97,18 @@ def test_the_loss_is_that_of_the_tokens_that_follow(
                 if said[place + 2 + position] >= 0
             ]
             wanted += 0.8**position * float(np.mean(losses)) / len(given)
-    found, _ = arrays.value_and_gradients(lambda held: net.loss(held, prepared, 0.0), weights)
+    found, _ = arrays.value_and_gradients(partial(net.loss, prepared, 0.0), weights)
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-OPTIONS: list[dict[str, Any]] = [{"acceptance": 0.5}, {"rank": 8}, {"is_parallel": True}]
+OPTIONS: list[dict[str, Any]] = [{}, {"acceptance": 0.5}]
 
 
 @pytest.mark.parametrize("others", OPTIONS, ids=str)
 def test_losses_fall_with_each_option(
     others: dict[str, Any], arrays: Arrays, cache: SampleCache
 ) -> None:
-    net: Any = open_net(source(), cache, settings(**others), arrays)
+    net: Any = net_of(cache, settings(**others), arrays, source())
     batch = net.prepared([sample(number) for number in range(4)], np.random.default_rng(0))
     first, *_, last = trained(arrays, net, 0.3, batch, 10)
     assert last < 0.9 * first
@@ -121,12 +119,10 @@ def test_both_libraries_have_the_same_gradients(method: str, cache: SampleCache)
     """Under mlx in name: it runs where both are."""
     found = []
     for arrays in (opened("mlx"), opened("torch")):
-        net: Any = open_net(source(), cache, settings(method, acceptance=0.3, rank=8), arrays)
+        net: Any = net_of(cache, settings(method, acceptance=0.3), arrays, source())
         prepared = net.prepared([sample(number) for number in range(3)], np.random.default_rng(0))
         weights = {name: arrays.array(values) for name, values in net.first_weights().items()}
-        loss, gradients = arrays.value_and_gradients(
-            lambda held, net=net, prepared=prepared: net.loss(held, prepared, 1.0), weights
-        )
+        loss, gradients = arrays.value_and_gradients(partial(net.loss, prepared, 1.0), weights)
         found.append((loss, {name: arrays.numpy(one) for name, one in gradients.items()}))
     (one, ours), (other, theirs) = found
     assert one == pytest.approx(other, rel=1e-5)
@@ -140,7 +136,7 @@ def test_acceptance_is_rolled_out_on_the_heads_own_tokens(
     method: str, arrays: Arrays, cache: SampleCache
 ) -> None:
     """A draft from each place, computed anew for texts that hold what was drafted so far."""
-    net: Any = open_net(source(), cache, settings(method, vocabulary=N_VOCAB), arrays)
+    net: Any = net_of(cache, settings(method, vocabulary=N_VOCAB), arrays, source())
     weights = {name: arrays.array(values) for name, values in net.first_weights().items()}
     text, tokens, drafts = sample(40, 9), 0, 0
     for place in range(FIRST - 1, len(text.tokens) - 4):
@@ -162,5 +158,5 @@ def test_a_chat_does_not_choose_what_is_drafted(cache: SampleCache) -> None:
     held = [cache.sample(number) for number in range(len(cache))]
     public = [one for one in held if not one.is_private]
     assert len(public) < len(held)
-    wanted = drafted_tokens(public, 40, N_VOCAB)
-    np.testing.assert_array_equal(drafted_tokens(held, 40, N_VOCAB), wanted)
+    wanted, found = (Vocabulary.commonest(of, 40, N_VOCAB).drafted for of in (public, held))
+    np.testing.assert_array_equal(found, wanted)

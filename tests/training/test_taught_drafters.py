@@ -102,7 +102,7 @@ def test_a_distilled_llama_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_path
     with closing(llamacpp.load(target, threads=1)) as model:
         cache = answered(model, tmp_path / "samples", head=False)
         net = Distilled(arrays, base, settings("distil"))
-        net.write(taught(net, cache, tmp_path / "run"), tmp_path / "taught.gguf")
+        net.write(taught(net, cache, tmp_path / "run"), tmp_path / "taught")
         context: Any = model.open(128)
 
         def total(path: Path) -> int:
@@ -110,7 +110,7 @@ def test_a_distilled_llama_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_path
                 drafter = DraftModel("own", small.open(128), n_vocab=model.info.n_vocab)
                 return sum(kept(model, context, drafter, one) for one in prompts(1, 6))
 
-        before, after = total(base), total(tmp_path / "taught.gguf")
+        before, after = total(base), total(tmp_path / "taught" / "distilled.gguf")
     assert after > before + 20, (before, after)
 
 
@@ -123,8 +123,7 @@ def test_a_models_own_layer_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_pat
     with closing(llamacpp.load(target, threads=1)) as model:
         cache = answered(model, tmp_path / "samples", head=True)
         net = NextToken(arrays, target, settings("mtp"))
-        file = tmp_path / "mtp-target.gguf"
-        net.write(taught(net, cache, tmp_path / "run"), file)
+        net.write(taught(net, cache, tmp_path / "run"), tmp_path / "taught")
         context: Any = model.open(128)
 
         def total(path: Path) -> int:
@@ -132,5 +131,5 @@ def test_a_models_own_layer_is_accepted_more(tiny: Tiny, arrays: Arrays, tmp_pat
                 drafter = DraftModel("mtp", head.open(128), n_vocab=model.info.n_vocab)
                 return sum(kept(model, context, drafter, one) for one in prompts(1, 6))
 
-        before, after = total(target), total(file)
+        before, after = total(target), total(tmp_path / "taught" / "mtp-target.gguf")
     assert after > before + 20, (before, after)

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from backends.base import UsageError
-from tests.fixtures.taught import cache_of, source
+from tests.fixtures.taught import cache_of, net_of, source
 from training import trainer
 from training.arrays import Arrays
-from training.nets import open_net
 from training.samples import SampleCache
 from training.settings import TrainSettings
 from training.trainer import DivergedError, rate_at, train, weights_of
@@ -46,7 +45,7 @@ class Mortal:
 def test_a_run_killed_at_random_moments_comes_to_the_same_bits(
     arrays: Arrays, cache: SampleCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = open_net(source(), cache, SETTINGS, arrays)
+    net = net_of(cache, SETTINGS, arrays, source())
     list(train(net, cache, tmp_path / "whole"))
     chance, killed = random.Random(5), 0
     moments = iter(lambda: chance.random() < 0.15, None)
@@ -85,7 +84,7 @@ def test_it_learns_and_keeps_what_is_accepted_most(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
     settings = replace(SETTINGS, steps=60)
-    net = open_net(source(), cache, settings, arrays)
+    net = net_of(cache, settings, arrays, source())
     first, *between, last = train(net, cache, tmp_path / "run")
     assert last.loss < 0.9 * first.loss
     told = [one.accepted for one in (*between, last) if one.accepted is not None]
@@ -99,7 +98,7 @@ def test_it_learns_and_keeps_what_is_accepted_most(
 def test_a_stop_is_between_two_steps_and_the_run_goes_on(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
-    net = open_net(source(), cache, SETTINGS, arrays)
+    net = net_of(cache, SETTINGS, arrays, source())
     asked = iter([False] * 7 + [True])
     stopped = list(train(net, cache, tmp_path, lambda: next(asked)))
     assert [one.step for one in stopped] == list(range(1, 8))
@@ -109,7 +108,7 @@ def test_a_stop_is_between_two_steps_and_the_run_goes_on(
 def test_losses_that_are_no_numbers_stop_it_and_the_best_is_kept(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
-    net = open_net(source(), cache, SETTINGS, arrays)
+    net = net_of(cache, SETTINGS, arrays, source())
     steps = train(net, cache, tmp_path)
     while next(steps).accepted is None:
         pass
@@ -126,9 +125,9 @@ def test_losses_that_are_no_numbers_stop_it_and_the_best_is_kept(
 def test_other_settings_or_more_samples_are_another_run(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
-    net = open_net(source(), cache, SETTINGS, arrays)
+    net = net_of(cache, SETTINGS, arrays, source())
     list(train(net, cache, tmp_path / "run"))
-    other = open_net(source(), cache, replace(SETTINGS, rate=1.0), arrays)
+    other = net_of(cache, replace(SETTINGS, rate=1.0), arrays, source())
     with pytest.raises(UsageError, match="cannot go on"):
         list(train(other, cache, tmp_path / "run"))
 
@@ -136,7 +135,7 @@ def test_other_settings_or_more_samples_are_another_run(
 def test_too_short_answers_are_nothing_to_train_on(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:
-    net = open_net(source(), cache, SETTINGS, arrays)
+    net = net_of(cache, SETTINGS, arrays, source())
     with pytest.raises(UsageError, match="nothing to train on"):
         list(train(net, cache_of(tmp_path / "none", 0), tmp_path / "run"))
 

@@ -1,23 +1,34 @@
 """EAGLE-3 (Li et al. 2025, arXiv 2503.01840): one layer over three taps, trained on its own drafts.
 
 fc makes one state of the target's three; drafting on, the head's own state takes its place.
-EAGLE-1 (Li et al. 2024, arXiv 2401.15077) reads the last state alone, and is trained for one token.
 Weights are named as in llama.cpp's files.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import gguf
 import numpy as np
-from numpy.typing import NDArray
+from gguf import GGMLQuantizationType as Form
 
-from training.arrays import Array, Arrays, Weights
+from training.arrays import Array, Weights
+from training.files import Stored, add, finish, writer_as
 from training.layer import Positions
 from training.net import Batch, Head
-from training.samples import SampleCache
-from training.settings import TrainSettings
-from training.source import Source
+from training.source import LAYER, neighboured
 
 FC, NORM, OF_STATE, BLOCK = "fc.weight", "output_norm.weight", "blk.0.attn_norm_2.weight", "blk.0."
+PUBLISHED = {
+    NORM: "norm.weight",
+    "output.weight": "lm_head.weight",
+    OF_STATE: "midlayer.hidden_norm.weight",
+    **{f"{BLOCK}{ours}.weight": f"midlayer.{theirs}.weight" for ours, theirs in LAYER.items()},
+}
+"""Names in published folders."""
+_CONTEXT = 8192
+"""Positions that the layer's rotation is used for at most, as told; nothing ends there."""
+
 _UNUSED = 0.01
 """Spread of the weights of embeddings, which the target's last layer does not read: with 0.05 a
 head of 120 steps got 0.23 tokens, with this 0.29."""
@@ -28,17 +39,13 @@ _UNSURE = 0.4
 
 
 class Eagle3(Head):
-    def __init__(
-        self, arrays: Arrays, settings: TrainSettings, source: Source, cache: SampleCache
-    ) -> None:
-        self.read = slice(-1, None) if settings.method == "eagle1" else slice(None, -1)
-        super().__init__(arrays, settings, source, cache)
+    read = slice(None, -1)
 
-    def first_weights(self) -> dict[str, NDArray[np.float32]]:
+    def first_weights(self) -> Stored:
         """The target's last layer, which reads the last tap; embeddings count for little yet."""
         random = np.random.default_rng(self.settings.seed)
         width, last = self.width, self.source.last
-        weights: dict[str, NDArray[np.float32]] = {}
+        weights: Stored = {}
         for name, shape in self.source.shape.weights(2).items():
             values = random.normal(0.0, _UNUSED, shape).astype(np.float32)
             if len(shape) == 1:
@@ -52,25 +59,81 @@ class Eagle3(Head):
         weights[NORM] = self.source.output_norm * np.float32(_UNSURE)
         weights[FC] = np.zeros((width, len(self.spread) * width), np.float32)
         weights[FC][:, -width:] = np.eye(width)
-        if self.settings.is_parallel:
-            weights["pad.embedding"] = self.source.embeddings.mean(0, dtype=np.float32)
-            weights["pad.state"] = np.zeros(width, np.float32)
-        return weights | self.first_output()
-
-    def for_file(self, weights: Weights) -> dict[str, NDArray[np.float32]]:
-        return {**weights, FC: weights[FC] / np.repeat(self.spread, self.width)}
+        return weights
 
     def states(self, weights: Weights, batch: Batch) -> Iterator[tuple[Array, str]]:
         layer, run = self.layers(weights), Positions()
         state, length = self.arrays.product(batch.states, weights[FC]), batch.states.shape[1]
         while True:
             embedded = batch.embedded[:, 1 + len(run) : 1 + len(run) + length]
-            if self.settings.is_parallel and run:
-                embedded = embedded * 0.0 + weights["pad.embedding"]
-                state = state * 0.0 + weights["pad.state"]
             inputs = [
                 layer.norm(embedded, f"{BLOCK}attn_norm"),
                 layer.norm(state, f"{BLOCK}attn_norm_2"),
             ]
             state = layer.run(BLOCK, self.arrays.ops.concatenate(inputs, -1), state, run)
             yield state, "output_norm"
+
+    def for_file(self, learnt: Stored) -> Stored:
+        """Weights that take states as they are."""
+        fc = learnt[FC] / np.repeat(self.spread, self.width)
+        return {**learnt, FC: fc, "output.weight": self.arrays.numpy(self.output)}
+
+    def _write(self, learnt: Stored, folder: Path) -> None:
+        """A published folder, and head.gguf if the target is GGUF."""
+        assert self.vocabulary
+        tensors = self.for_file(learnt)
+        named = {PUBLISHED.get(name) or name: values for name, values in tensors.items()}
+        named["t2d"] = self.vocabulary.numbers >= 0
+        self.write_folder(folder, self._config, named)
+        if self.source.path.is_file():
+            self.write_gguf(folder / "head.gguf", tensors)
+
+    @property
+    def _config(self) -> dict[str, Any]:
+        shape = self.source.shape
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads,
+            "head_dim": shape.head_size,
+            "rope_theta": shape.base,
+            "max_position_embeddings": _CONTEXT,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            "target_hidden_size": shape.width,
+            "eagle_aux_hidden_state_layer_ids": list(self.taps),
+            "norm_before_residual": False,
+        }
+
+    def write_gguf(
+        self, path: Path, tensors: Stored, layer: Form = Form.Q8_0, output: Form = Form.Q8_0
+    ) -> None:
+        """For llama.cpp: src/models/eagle3.cpp. layer, output: forms of their matrices."""
+        assert self.vocabulary
+        shape, target = self.source.shape, self.source.path
+        writer = writer_as(gguf.GGUFReader(target), path, "eagle3", "tokenizer.")
+        writer.add_name(f"EAGLE-3 head for {target.stem}")
+        writer.add_context_length(_CONTEXT)
+        writer.add_embedding_length(shape.width)
+        writer.add_block_count(1)
+        writer.add_feed_forward_length(shape.feed_forward)
+        writer.add_head_count(shape.heads)
+        writer.add_head_count_kv(shape.kv_heads)
+        writer.add_key_length(shape.head_size)
+        writer.add_value_length(shape.head_size)
+        writer.add_layer_norm_rms_eps(shape.epsilon)
+        writer.add_rope_freq_base(shape.base)
+        writer.add_rope_dimension_count(shape.head_size)
+        writer.add_array("eagle3.target_layers", list(self.taps))
+        writer.add_uint32("eagle3.target_hidden_size", shape.width)
+        for name, values in tensors.items():
+            stored = values
+            if name.startswith((f"{BLOCK}attn_q.", f"{BLOCK}attn_k.")):
+                stored = neighboured(values, shape.heads if "attn_q" in name else shape.kv_heads)
+            form = output if name == "output.weight" else layer
+            add(writer, name, stored, Form.F32 if stored.ndim == 1 else form)
+        writer.add_tensor("d2t", self.vocabulary.drafted)
+        finish(writer)

@@ -7,11 +7,12 @@ Zhang et al. 2024, arXiv 2403.09919) from it, the last token and what it made of
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.arrays import Array, Arrays, Weights
+from training.files import Stored
 from training.net import Batch, Head
 from training.samples import SampleCache
 from training.settings import TrainSettings
@@ -41,11 +42,11 @@ class LastState(Head):
         """Vectors that a head reads side by side."""
         return {"medusa": 1, "recurrent": 3}.get(self.settings.method, head + 2)
 
-    def first_weights(self) -> dict[str, NDArray[np.float32]]:
+    def first_weights(self) -> Stored:
         """The state itself, and the feed-forward part of the target's last layer."""
         random = np.random.default_rng(self.settings.seed)
         shapes, width = self.source.shape.weights(), self.width
-        weights: dict[str, NDArray[np.float32]] = {}
+        weights: Stored = {}
         for number in range(self.n_heads):
             head = f"heads.{number}."
             read = random.normal(0.0, _READ_LITTLE, (width, self._inputs(number) * width))
@@ -57,20 +58,7 @@ class LastState(Head):
                 weights[f"{head}{name}.weight"] = values
             weights[f"{head}ffn_down.weight"] = weights[f"{head}ffn_down.weight"] / self.spread
             weights[f"{head}output_norm.weight"] = np.repeat(self.spread, width)
-        return weights | self.first_output()
-
-    def for_file(self, weights: Weights) -> dict[str, NDArray[np.float32]]:
-        folded = dict(weights)
-        for number in range(self.n_heads):
-            scales = np.full(self._inputs(number), self.embedding_scale, np.float32)
-            scales[0] = self.spread[0]
-            if self.settings.method == "recurrent":
-                scales[1] = 1.0
-            name = f"heads.{number}.input.weight"
-            folded[name] = weights[name] / np.repeat(scales, self.width)
-        return {
-            name.replace(".ffn_", ".").removesuffix(".weight"): one for name, one in folded.items()
-        }
+        return weights
 
     def states(self, weights: Weights, batch: Batch) -> Iterator[tuple[Array, str]]:
         layer, told = self.layers(weights), list[Array]()
@@ -84,3 +72,23 @@ class LastState(Head):
             own = layer.linear(self.arrays.ops.concatenate(read, -1), f"{head}input")
             own = own + layer.feed_forward(layer.norm(own, f"{head}ffn_norm"), head)
             yield own, f"{head}output_norm"
+
+    def _write(self, learnt: Stored, folder: Path) -> None:
+        """Weights that take states and embeddings as they are."""
+        tensors: Stored = {"lm_head.weight": self.arrays.numpy(self.output)}
+        for name, values in learnt.items():
+            tensors[name.replace(".ffn_", ".").removesuffix(".weight")] = values
+        for head in range(self.n_heads):
+            scales = np.full(self._inputs(head), self.embedding_scale, np.float32)
+            scales[0] = self.spread[0]
+            if self.settings.method == "recurrent":
+                scales[1] = 1.0
+            name = f"heads.{head}.input"
+            tensors[name] = tensors[name] / np.repeat(scales, self.width)
+        config = {
+            "architectures": ["SpecchatLastStateHead"],
+            "model_type": "last_state",
+            "method": self.settings.method,
+            "num_heads": self.n_heads,
+        }
+        self.write_folder(folder, config, tensors)

@@ -11,16 +11,14 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backends.base import DraftUnavailableError
 from training.arrays import Array, Arrays, Weights
-from training.copies import write_copy
+from training.files import Stored, write_copy
 from training.layer import Positions
 from training.net import Batch, Net
 from training.settings import TrainSettings
 from training.source import GgufFile
-from training.stored import Stored
 
 ARCHITECTURES = ("qwen35",)
 _INSTEAD = "A head reads any model: --method hydra."
@@ -53,7 +51,7 @@ class NextToken(Net):
         self._norm = own_norm if f"{own_norm}.weight" in self._first else "output_norm"
         self.fixed = {"output_norm.weight": arrays.array(self.source.output_norm)}
 
-    def first_weights(self) -> dict[str, NDArray[np.float32]]:
+    def first_weights(self) -> Stored:
         """What learns: the layer's own weights."""
         return self._first
 
@@ -73,7 +71,9 @@ class NextToken(Net):
             yield state[:, 1:], self._norm
             state = layer.norm(state, self._norm)
 
-    def write(self, learnt: Stored, path: Path) -> None:
-        """Write the layer in a file of its own, as published ones are."""
+    def _write(self, learnt: Stored, folder: Path) -> None:
+        """The layer in a file of its own, as published ones are."""
         others = re.compile(rf"(?!{re.escape(self._block)})blk\.\d")
-        write_copy(self.source.path, path, learnt, keep=lambda name: not others.match(name))
+        target = self.source.path
+        path = folder / f"mtp-{target.stem}.gguf"
+        write_copy(target, path, learnt, keep=lambda name: not others.match(name))

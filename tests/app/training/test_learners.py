@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.training.learners import base_of, drafting_file, learner_of, settings_of, spec_of
+from app.training.learners import base_of, drafting_file, net_of, settings_of, spec_of
 from app.training.plan import Method
 from app.training.run import Order
 from backends.base import DraftUnavailableError, UsageError
@@ -29,9 +29,9 @@ def arrays() -> Arrays:
 def written(order: Order, target: Path, arrays: Arrays, folder: Path) -> Path:
     cache = SampleCache(folder / "samples", CacheFacts("", "", "", (), 64, 354))
     settings = settings_of(order, 1, 512)
-    net, write = learner_of(order, target, folder, cache, settings, arrays)
+    net = net_of(order, target, folder, cache, settings, arrays)
     assert net.weight_bytes < net.peak_bytes()
-    write(net.first_weights(), folder / "result")
+    net.write(net.first_weights(), folder / "result")
     return drafting_file(folder / "result", LLAMACPP)
 
 
@@ -41,7 +41,7 @@ def test_mlx_writes_a_distilled_model(arrays: Arrays, tmp_path: Path) -> None:
     order = Order(method=Method.DISTIL, minutes=1, base=str(small))
     assert settings_of(order, 1, 512).rank > 0
     file = written(order, target, arrays, tmp_path)
-    assert file.name == "target-distilled.gguf"
+    assert file.name == "distilled.gguf"
     assert spec_of(Method.DISTIL, file) == str(file)
     assert drafter_of(file) is None
 

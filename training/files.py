@@ -1,18 +1,59 @@
-"""GGUF files that are made from others."""
+"""Files of training: arrays with some facts, copies of GGUF files, folders of safetensors."""
 
-from collections.abc import Callable
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
+from zipfile import BadZipFile
 
 import gguf
+import numpy as np
 from gguf import GGMLQuantizationType as Form
 from gguf import GGUFValueType as Kind
 from numpy.typing import NDArray
 
-from backends.base.safe_files import private_opener
-from training.stored import Stored
+from backends.base import DiskFullError
+from backends.base.safe_files import open_regular, private_opener, write_whole
+
+Stored = dict[str, NDArray[Any]]
+_FACTS = "facts"
+
+
+def packed(facts: Mapping[str, Any], arrays: Stored) -> bytes:
+    """facts: as JSON has them."""
+    made = io.BytesIO()
+    told = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    np.savez(made, allow_pickle=False, **{_FACTS: told}, **arrays)
+    return made.getvalue()
+
+
+def write(path: Path, content: bytes | str) -> None:
+    """Raises DiskFullError."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise DiskFullError(f"{path.name} cannot be kept", str(error)) from error
+
+
+def read(path: Path, *names: str) -> tuple[dict[str, Any], Stored]:
+    """Facts, and the arrays of these names, or all.
+
+    Raises:
+        OSError, ValueError: it is not there, or damaged.
+    """
+    try:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
+            facts = json.loads(bytes(stored[_FACTS]))
+            wanted = names or (name for name in stored.files if name != _FACTS)
+            return facts, {name: stored[name] for name in wanted}
+    except (BadZipFile, EOFError, KeyError) as error:
+        raise ValueError(str(error)) from error
+
 
 _ARCHITECTURE = "general.architecture"
+_TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL"}
 
 
 def write_copy(
@@ -73,3 +114,20 @@ def finish(writer: gguf.GGUFWriter) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_folder(folder: Path, config: Mapping[str, Any], tensors: Stored) -> None:
+    """config.json and model.safetensors, matrices as half floats."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data, place = list[bytes](), 0
+    for name, values in tensors.items():
+        stored = values.astype(np.float16) if values.ndim > 1 else values
+        data.append(np.ascontiguousarray(stored).tobytes())
+        end = place + len(data[-1])
+        kind, shape = _TYPES[str(stored.dtype)], list(stored.shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [place, end]}
+        place = end
+    head = json.dumps(header).encode()
+    size = struct.pack("<Q", len(head))
+    write_whole(folder / "model.safetensors", b"".join([size, head, *data]))
+    write_whole(folder / "config.json", json.dumps(config, indent=2))
