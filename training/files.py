@@ -15,7 +15,7 @@ from gguf import GGUFValueType as Kind
 from numpy.typing import NDArray
 
 from backends.base import DiskFullError
-from backends.base.safe_files import open_regular, private_opener, write_whole
+from backends.base.safe_files import make_private_folder, open_regular, private_opener, write_whole
 
 Stored = dict[str, NDArray[Any]]
 _FACTS = "facts"
@@ -30,8 +30,9 @@ def packed(facts: Mapping[str, Any], arrays: Stored) -> bytes:
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Raises DiskFullError."""
+    """Write into a folder that is made if it is not there. Raises DiskFullError."""
     try:
+        make_private_folder(path.parent)
         write_whole(path, content)
     except OSError as error:
         raise DiskFullError(f"{path.name} cannot be kept", str(error)) from error

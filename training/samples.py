@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import DiskFullError, ModelError, UsageError
-from backends.base.safe_files import make_private_folder, read_text, write_whole
+from backends.base import ModelError, UsageError
+from backends.files.mlx_folder import read_settings
 from training.files import Stored, packed, read, write
 
 LIKELY = 64
@@ -65,8 +65,7 @@ class CacheFacts:
 
 
 _VERSION = 2
-_FACTS, _MOST_FACTS = "facts.json", 1 << 16
-_NUMBERED = "{:08}.npz"
+_FACTS = "facts.json"
 _ABOUT = ("id", "kind", "temperature", "first", "is_private")
 
 
@@ -95,24 +94,15 @@ class SampleCache:
             self._count(path, about["id"], len(stored["tokens"]) - about["first"])
 
     def _check(self) -> None:
-        path = self.folder / _FACTS
-        wanted = json.loads(json.dumps({"version": _VERSION, **asdict(self.facts)}))
-        try:
-            if not path.exists():
-                make_private_folder(self.folder)
-                write_whole(path, json.dumps(wanted))
-            found = json.loads(read_text(path, _MOST_FACTS))
-        except ValueError:
-            found = dict[str, Any]()
-        except OSError as error:
-            raise DiskFullError("samples cannot be kept", str(error)) from error
-        if found != wanted:
-            differing = [name for name in wanted if found.get(name) != wanted[name]]
-            raise UsageError(
-                f"the samples in {self.folder} cannot be used",
-                f"they differ in {', '.join(differing)}",
-                "Remove them to begin anew.",
-            )
+        path, taps = self.folder / _FACTS, list(self.facts.taps)
+        wanted = {"version": _VERSION, **asdict(self.facts), "taps": taps}
+        if not path.exists():
+            write(path, json.dumps(wanted))
+        found = read_settings(path)
+        differing = [name for name, value in wanted.items() if found.get(name) != value]
+        if differing:
+            what, how = f"the samples in {self.folder} cannot be used", ", ".join(differing)
+            raise UsageError(what, f"they differ in {how}", "Remove them to begin anew.")
 
     def _read(self, path: Path, *names: str) -> tuple[dict[str, Any], Stored]:
         try:
@@ -147,7 +137,7 @@ class SampleCache:
         data = packed({name: getattr(sample, name) for name in _ABOUT}, arrays)
         if self.n_bytes + len(data) > self.most_bytes:
             return False
-        path = self.folder / _NUMBERED.format(len(self))
+        path = self.folder / f"{len(self):08}.npz"
         write(path, data)
         self._count(path, sample.id, length - sample.first)
         return True

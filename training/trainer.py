@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import ModelError, UsageError
-from backends.base.safe_files import make_private_folder
 from training.arrays import Array, Arrays, Weights
 from training.files import packed, read, write
 from training.net import Net
@@ -85,7 +84,6 @@ def train(
     arrays, settings = net.arrays, net.settings
     split = _Split(cache, settings)
     facts = {**asdict(settings), "samples": len(cache), "products": arrays.products}
-    make_private_folder(folder)
     state = _resumed(net, folder, facts)
     saved = time.monotonic()
     for numbers in islice(split.batches(), state.step, settings.steps):

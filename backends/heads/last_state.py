@@ -1,12 +1,12 @@
 """Heads that draft from a model's last state alone, in numpy, beside a context of any engine.
 
-Medusa's heads read that state, Hydra's also the embeddings of the tokens since, and a recurrent
-head has a state of its own between them. What follows a token is a function of these, so that such
-heads keep nothing of the text, and draft trees as they do lines.
+Medusa's heads read that state, Hydra's also the embeddings of the tokens since. What follows a
+token is a function of these, so that such heads keep nothing of the text, and draft trees as they
+do lines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,13 @@ Embed = Callable[[Sequence[int]], Rows]
 _MOST = 64
 """Most tokens of a pass."""
 
-_RECURRENT = 3
-"""Rows that a recurrent head reads: the model's state, its own, and the token's embedding."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is known after a token: the model's last state, the tokens since, the head's state."""
+    """What is known after a token: the model's last state, and the tokens since."""
 
     state: Row
     tokens: tuple[int, ...] = ()
-    own: Row | None = None
 
 
 class LastStateNet:
@@ -60,41 +56,25 @@ class LastStateNet:
         self.width = len(weights["heads.0.down.weight"])
         self.n_vocab = n_vocab
         self.size = sum(one.nbytes for one in weights.values())
-        rows = weights["heads.0.input.weight"].shape[1] // self.width
-        self._reads_tokens, self._is_recurrent = rows > 1, rows == _RECURRENT
+        self._reads_tokens = weights["heads.0.input.weight"].shape[1] > self.width
 
     def after(self, place: Place, token: int) -> Place:
-        """The place after a token that follows another place; of most heads nothing is computed."""
-        following = replace(place, tokens=(*place.tokens, token)[-self._heads :])
-        if self._is_recurrent:
-            following = replace(following, own=self._own(following))
-        return following
+        """The place after a token that follows another place."""
+        return Place(place.state, (*place.tokens, token)[-self._heads :])
 
     def write(self, place: Place, row: Logits) -> None:
         """Write logits of what follows a place into a row, shape (n_vocab,), of minus infinity.
 
         Those of tokens that the head does not draft stay as they are.
         """
-        weights, own = self._weights, place.own if self._is_recurrent else self._own(place)
-        assert own is not None, "it follows a token"
-        found = self._normed(own, self._of(place, "output_norm"))
-        if "lm_head.down.weight" in weights:
-            found = _product(weights["lm_head.down.weight"], found)
-        output = "lm_head.up" if "lm_head.up.weight" in weights else "lm_head"
-        row[self._drafted] = _product(weights[f"{output}.weight"], found)
-
-    def _own(self, place: Place) -> Row:
-        """The head's own state at a place."""
-        read = [place.state]
-        if self._is_recurrent:
-            read.append(np.zeros_like(place.state) if place.own is None else place.own)
-        if self._reads_tokens:
-            read.extend(self._embed(place.tokens))
+        read = [place.state, *(self._embed(place.tokens) if self._reads_tokens else ())]
         inner = _product(self._of(place, "input"), np.concatenate(read))
         normed = self._normed(inner, self._of(place, "norm"))
         gate = _product(self._of(place, "gate"), normed)
         gated = gate / (1.0 + np.exp(-gate)) * _product(self._of(place, "up"), normed)
-        return inner + _product(self._of(place, "down"), gated)
+        own = inner + _product(self._of(place, "down"), gated)
+        found = self._normed(own, self._of(place, "output_norm"))
+        row[self._drafted] = _product(self._weights["lm_head.weight"], found)
 
     def _of(self, place: Place, part: str) -> Any:
         return self._weights[f"heads.{len(place.tokens) - 1}.{part}.weight"]
@@ -135,9 +115,6 @@ class LastStateContext(HeadContext):
         )
         self.tokens = []
         self._rows = np.empty((0, net.n_vocab), np.float32)
-        self._since = 0
-        self._places: list[Place] = []
-        """After each token from position _since on, where the model's states end."""
         self._nodes: list[Place] = []
         self._tree: tuple[list[int], list[int]] = [], []
         """Tokens and parents of the nodes of an uncommitted tree."""
@@ -166,26 +143,14 @@ class LastStateContext(HeadContext):
 
     def _after(self, position: int) -> Place:
         """The place after the token at a position, which is the next one or was read."""
-        states, token = self._states, self.tokens[position]
-        if position < states.end or states.first == states.end:
-            return self._opened().after(self._before(position), token)
-        if self._since != states.end:
-            self._since = states.end
-            self._places.clear()
-        while len(self._places) <= position - self._since:
-            at = self._since + len(self._places)
-            before = self._places[-1] if self._places else self._before(at)
-            self._places.append(self._opened().after(before, self.tokens[at]))
-        return self._places[position - self._since]
+        return self._opened().after(self._before(position), self.tokens[position])
 
     def _before(self, position: int) -> Place:
-        """The place before a position: what the model left there, or after tokens since then."""
-        states = self._states
-        if states.first < position <= states.end:
-            return Place(states.rows(position - 1, position)[0])
-        if position > states.end > states.first:
-            return self._after(position - 1)
-        return Place(np.zeros(states.width, np.float32))
+        """What the model left before a position, or before the tokens since then."""
+        states, known = self._states, min(position, self._states.end)
+        if known <= states.first:
+            return Place(np.zeros(states.width, np.float32))
+        return Place(states.rows(known - 1, known)[0], tuple(self.tokens[known:position]))
 
     def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         self._drop_tree()
@@ -222,7 +187,7 @@ class LastStateContext(HeadContext):
     def truncate(self, length: int) -> None:
         check_truncation(length, len(self.tokens))
         self._drop_tree()
-        del self.tokens[length:], self._places[max(length - self._since, 0) :]
+        del self.tokens[length:]
 
     def _opened(self) -> LastStateNet:
         assert self._net is not None, "the context is closed"
@@ -231,7 +196,6 @@ class LastStateContext(HeadContext):
     def close(self) -> None:
         if self._net is not None:
             self._net = None
-            self._places.clear()
             self._drop_tree()
             self._on_close()
 

@@ -1,12 +1,10 @@
 """Heads that read the target's last normed state alone, which every architecture has.
 
 Medusa (Cai et al. 2024, arXiv 2401.10774) guesses each position from it; Hydra (Ankner et al.
-2024, arXiv 2402.05109) from it and the tokens drafted since; the recurrent one (as ReDrafter,
-Zhang et al. 2024, arXiv 2403.09919) from it, the last token and what it made of those before.
+2024, arXiv 2402.05109) from it and the tokens drafted since.
 """
 
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,20 +32,16 @@ class LastState(Head):
         sampled = self.source.embeddings[:: max(self.source.n_vocab // 1024, 1)]
         self.embedding_scale = float(np.sqrt((sampled.astype(np.float32) ** 2).mean()))
 
-    @property
-    def n_heads(self) -> int:
-        return 1 if self.settings.method == "recurrent" else self.settings.depth
-
     def _inputs(self, head: int) -> int:
         """Vectors that a head reads side by side."""
-        return {"medusa": 1, "recurrent": 3}.get(self.settings.method, head + 2)
+        return 1 if self.settings.method == "medusa" else head + 2
 
     def first_weights(self) -> Stored:
         """The state itself, and the feed-forward part of the target's last layer."""
         random = np.random.default_rng(self.settings.seed)
         shapes, width = self.source.shape.weights(), self.width
         weights: Stored = {}
-        for number in range(self.n_heads):
+        for number in range(self.settings.depth):
             head = f"heads.{number}."
             read = random.normal(0.0, _READ_LITTLE, (width, self._inputs(number) * width))
             read[:, :width] = np.eye(width)
@@ -62,33 +56,29 @@ class LastState(Head):
 
     def states(self, weights: Weights, batch: Batch) -> Iterator[tuple[Array, str]]:
         layer, told = self.layers(weights), list[Array]()
-        own, length = batch.states * 0.0, batch.states.shape[1]
-        for position in count():
-            head = f"heads.{position % self.n_heads}."
+        length = batch.states.shape[1]
+        for position in range(self.settings.depth):
+            head = f"heads.{position}."
             told.append(batch.embedded[:, 1 + position : 1 + position + length])
             read = [batch.states, *told][: self._inputs(position)]
-            if self.settings.method == "recurrent":
-                read = [batch.states, own, told[-1]]
-            own = layer.linear(self.arrays.ops.concatenate(read, -1), f"{head}input")
-            own = own + layer.feed_forward(layer.norm(own, f"{head}ffn_norm"), head)
-            yield own, f"{head}output_norm"
+            state = layer.linear(self.arrays.ops.concatenate(read, -1), f"{head}input")
+            state = state + layer.feed_forward(layer.norm(state, f"{head}ffn_norm"), head)
+            yield state, f"{head}output_norm"
 
     def _write(self, learnt: Stored, folder: Path) -> None:
         """Weights that take states and embeddings as they are."""
         tensors: Stored = {"lm_head.weight": self.arrays.numpy(self.output)}
         for name, values in learnt.items():
             tensors[name.replace(".ffn_", ".").removesuffix(".weight")] = values
-        for head in range(self.n_heads):
+        for head in range(self.settings.depth):
             scales = np.full(self._inputs(head), self.embedding_scale, np.float32)
             scales[0] = self.spread[0]
-            if self.settings.method == "recurrent":
-                scales[1] = 1.0
             name = f"heads.{head}.input"
             tensors[name] = tensors[name] / np.repeat(scales, self.width)
         config = {
             "architectures": ["SpecchatLastStateHead"],
             "model_type": "last_state",
             "method": self.settings.method,
-            "num_heads": self.n_heads,
+            "num_heads": self.settings.depth,
         }
         self.write_folder(folder, config, tensors)

@@ -1,8 +1,7 @@
 """Heads that read the last state of any model: Medusa (arXiv 2401.10774), Hydra (arXiv 2402.05109).
 
 Each is a small network over the state that the model's output layer read last, and the embeddings
-of the tokens since then (none for Medusa); a recurrent one has its own state between them, as
-ReDrafter (arXiv 2403.09919). specchat trains and runs these; the layout is its own.
+of the tokens since then (none for Medusa). specchat trains and runs these; the layout is its own.
 """
 
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from backends.files.head_folders.stored_head import Settings, StoredHead
 LAST_STATE = "last_state"
 """Its model_type."""
 
-_MEDUSA, _RECURRENT = "medusa", "recurrent"
-_METHODS = (_MEDUSA, "hydra", _RECURRENT)
+_MEDUSA, _HYDRA = "medusa", "hydra"
 
 _MOST_HEADS = 16
 _WEIGHT = ".weight"
@@ -53,14 +51,14 @@ def last_state_layout(head: StoredHead) -> LastStateLayout:
     """
     settings, tensors = head.settings, Tensors(head, _common)
     method = settings.text("method")
-    if method not in _METHODS:
+    if method not in (_MEDUSA, _HYDRA):
         raise ValueError(f"method in its config.json is {method[:40]!r}, which is not known")
     heads = settings.count("num_heads", 1)
-    if not 0 < heads <= (1 if method == _RECURRENT else _MOST_HEADS):
+    if not 0 < heads <= _MOST_HEADS:
         raise ValueError(f"num_heads in its config.json is {heads:,}")
     width, feed_forward = tensors.matrix("heads.0.down")
     for number in range(heads):
-        name, rows = f"heads.{number}", {_MEDUSA: 1, _RECURRENT: 3}.get(method, 2 + number)
+        name, rows = f"heads.{number}", 1 if method == _MEDUSA else 2 + number
         tensors.require(f"{name}.input", width, rows * width)
         tensors.require(f"{name}.gate", feed_forward, width)
         tensors.require(f"{name}.up", feed_forward, width)
@@ -70,7 +68,7 @@ def last_state_layout(head: StoredHead) -> LastStateLayout:
     n_vocab = _vocabulary(settings, tensors, width)
     tensors.refuse_others()
     sizes = {name: prod(one.shape) for name, one in tensors.by_name.items() if name != MAP}
-    output = sum(size for name, size in sizes.items() if name.startswith("lm_head."))
+    output = sizes["lm_head.weight"]
     return LastStateLayout(
         names=tensors.names,
         width=width,
@@ -89,13 +87,9 @@ def _common(name: str) -> str:
 
 
 def _vocabulary(settings: Settings, tensors: Tensors, width: int) -> int:
-    """Tokens of the model; the output may be of low rank, and know a part of them."""
-    output = "lm_head.up" if tensors.has("lm_head.up") else "lm_head"
-    n_drafted, inputs = tensors.matrix(output)
-    if output == "lm_head":
-        tensors.require(output, n_drafted, width)
-    else:
-        tensors.require("lm_head.down", inputs, width)
+    """Tokens of the model; the output may know a part of them."""
+    n_drafted, _ = tensors.matrix("lm_head")
+    tensors.require("lm_head", n_drafted, width)
     if settings.count("draft_vocab_size", n_drafted) != n_drafted:
         raise ValueError(f"its output knows {n_drafted:,} tokens (draft_vocab_size)")
     n_vocab, listed = settings.count("vocab_size"), tensors.by_name.get(MAP)

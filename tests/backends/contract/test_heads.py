@@ -407,7 +407,7 @@ def test_any_order_closes_all(open_kind: Open, kind: str, first: str) -> None:
         ("mlx-prediction", 8),
         *(
             pytest.param(kind, 50, marks=pytest.mark.slow)
-            for kind in (*CHAINS, "mlx-gemma4-assistant", "mlx-recurrent", *BLOCKS[3:])
+            for kind in (*CHAINS, "mlx-gemma4-assistant", *BLOCKS[3:])
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_state_is_that_which_the_output_layer_reads(
 def test_after_any_draft_it_is_as_if_it_had_drafted_nothing(
     open_head: Open, tmp_path: Path
 ) -> None:
-    with open_head(write_last_state(tmp_path, "recurrent")) as pair:
+    with open_head(write_last_state(tmp_path, "hydra")) as pair:
         pair.context.forward(PROMPT, len(PROMPT))
         drafts, text = pair.drafts, [*PROMPT, 75]
         drafts.forward(text, 1)
