@@ -53,8 +53,9 @@ class Net(ABC):
     """A graph over a model's weights that learns.
 
     fixed: weights on the device that do not learn. vocabulary, output: what is drafted, and its
-    rows; None for all. spread: of each of a sample's states that are read, (S,). embedding_scale:
-    what embeddings are divided by. learnt_positions: of a draft, None for all.
+    rows; None for all. read, spread: states of a sample that are read, and of each, (S,), its root
+    mean square. embedding_scale: what embeddings are divided by. learnt_positions: of a draft, None
+    for all.
     """
 
     learnt_positions: int | None = None
@@ -114,7 +115,7 @@ class Net(ABC):
             array(states.reshape(len(samples), length, len(self.spread) * self.width)),
             array(embedded / np.float32(self.embedding_scale)),
             self._rows(known) if self.output is None else self.output,
-            tuple(taught(self.arrays, samples, known, depth)),
+            tuple(taught(self.arrays, samples, known, self.learnt_positions or depth)),
             known.numbers[tokens[:, 2:]],
             places,
         )
@@ -140,7 +141,7 @@ class Net(ABC):
         settings, total = self.settings, 0.0
         acceptance = settings.acceptance if progress >= 0.5 else 0.0
         told = self.states(weights, prepared)
-        for position, to in enumerate(prepared.taught[: self.learnt_positions]):
+        for position, to in enumerate(prepared.taught):
             states, norm = next(told)
             rows = states.reshape(-1, self.width)[to.rows]
             logits = self._told(weights, rows, norm, prepared)

@@ -40,7 +40,6 @@ class Harvest:
         self.most = context.max_logits
         """Tokens of a pass."""
         self.shares = context.max_sequences > 1
-        self.n_ctx = context.n_ctx
         for layer in self._taps:
             keep_layer_inputs(context.cells.pointer, layer)
         api.llama_set_embeddings(context.cells.pointer, True)
