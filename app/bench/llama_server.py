@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
@@ -17,6 +18,14 @@ from decoding.sampling.settings import SamplingSettings
 
 WAYS = {"plain": (), "ngram-simple": ("--spec-type", "ngram-simple")}
 """How it decodes, by its own names, and the options for that."""
+
+_KEEPER = """
+import subprocess, sys, threading
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+threading.Thread(target=lambda: (sys.stdin.read(), child.kill()), daemon=True).start()
+sys.exit(child.wait())
+"""
+"""Runs a program until its own input ends, as it does however a bench is ended."""
 
 _START_SECONDS = 600.0
 """For a large model on a slow disk; a guess on the generous side."""
@@ -33,9 +42,7 @@ def llama_server(info: ModelInfo, n_ctx: int, options: Sequence[str]) -> Generat
     Raises:
         ModelError: it does not start.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     threads, is_on_gpu = str(info.threads), info.device.startswith("GPU")
     layers = 0 if not is_on_gpu else 999 if info.gpu_layers is None else info.gpu_layers
     command = [program() or "", "-m", str(info.path), "-c", str(n_ctx), "-np", "1", "-t", threads]
@@ -43,8 +50,8 @@ def llama_server(info: ModelInfo, n_ctx: int, options: Sequence[str]) -> Generat
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-c", _KEEPER, *command],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C in the terminal is the bench's
@@ -54,21 +61,28 @@ def llama_server(info: ModelInfo, n_ctx: int, options: Sequence[str]) -> Generat
             raise ModelError("llama-server does not start", str(error)) from error
         try:
             address = f"http://127.0.0.1:{port}"
-            if not _is_ready(process, address):
+            if not becomes_ready(process, address):
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip().splitlines()
                 raise ModelError("llama-server does not start", said[-1] if said else "")
             yield address
         finally:
-            process.kill()
-            process.wait()
+            process.communicate()  # ends its input
 
 
-def _is_ready(process: "subprocess.Popen[bytes]", address: str) -> bool:
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def becomes_ready(process: subprocess.Popen[Any], address: str) -> bool:
+    """Wait until a program that was started serves; False if it ended, or took too long."""
     end = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < end:
         with suppress(OSError):  # it does not listen yet, or is still loading
-            _DIRECT.open(f"{address}/health").close()
+            _DIRECT.open(f"{address}/health", timeout=5).close()
             return True
         time.sleep(0.1)
     return False

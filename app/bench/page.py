@@ -1,6 +1,6 @@
 """The results of a bench as a self-contained HTML page: charts, captions, tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -110,7 +110,7 @@ def page(bench: Bench, compared: Sequence[str] = ()) -> str:
         speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
         compared=compared,
         kinds=_kinds(bench),
-        gains=[_acceptance(bench), _conditional(bench), _lengths(bench), _costs(bench)],
+        gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
         rates=_rates(bench),
         looks=_looks(bench.methods),
     )
@@ -210,26 +210,14 @@ def _kinds(bench: Bench) -> list[Figure]:
 
 
 def _acceptance(bench: Bench) -> Figure:
-    caption = "Share of the tokens drafted at a position that were accepted, all temperatures "
-    caption += (
-        "together. Late positions are drafted rarely, and only where a draft looks promising."
-    )
-    return _by_position(bench, "Acceptance by position", caption, bench.acceptance_by_position)
-
-
-def _conditional(bench: Bench) -> Figure:
-    caption = "The same among the drafts that were accepted up to the position before."
-    return _by_position(bench, "Conditional acceptance", caption, bench.conditional_acceptance)
-
-
-def _by_position(
-    bench: Bench, heading: str, caption: str, shares_of: Callable[[str], list[float]]
-) -> Figure:
-    """Shares by position in the draft, for methods that report them."""
-    by_position = {method: shares_of(method) for method in drafting_methods(bench)}
+    """Conditional acceptance by position in the draft, for methods that report it."""
+    by_position = {
+        method: bench.conditional_acceptance(method) for method in drafting_methods(bench)
+    }
     shares = {
         method: dict(enumerate(line, start=1)) for method, line in by_position.items() if line
     }
+    heading = "Conditional acceptance by position"
     longest = max(map(len, by_position.values()), default=0)
     header = ("method", "all", *map(str, range(1, longest + 1)))
     rows = [
@@ -238,6 +226,10 @@ def _by_position(
     ]
     if not shares:
         return Figure(heading, header=header, rows=rows)
+    caption = "Share accepted of the drafts that were accepted up to the position before, all "
+    caption += (
+        "temperatures together. Late positions are drafted only where a draft looks promising."
+    )
     return Figure(heading, caption, header, rows, _share_lines(shares, "position in the draft"))
 
 

@@ -224,17 +224,16 @@ class Bench:
         runs = self.select(method, kind, temperature)
         return _over(sum(run.accepted for run in runs), sum(run.drafted for run in runs))
 
-    def acceptance_by_position(self, method: str) -> list[float]:
-        """Share of accepted tokens at each position of a draft."""
-        runs = self.select(method)
-        return _shares((run.accepted_at for run in runs), (run.drafted_at for run in runs))
-
     def conditional_acceptance(
         self, method: str, kind: str | None = None, temperature: float | None = None
     ) -> list[float]:
-        """The same among the drafts that were accepted up to the position before."""
+        """At each position, share accepted of the drafts accepted up to the one before."""
         runs = self.select(method, kind, temperature)
-        return _shares((run.accepted_at for run in runs), (run.judged_at for run in runs))
+        accepted, judged = (
+            added(run.accepted_at for run in runs),
+            added(run.judged_at for run in runs),
+        )
+        return [some / all_ for some, all_ in zip(accepted, judged, strict=False) if all_]
 
     def lengths(self, method: str) -> list[int]:
         return added(run.lengths for run in self.select(method))
@@ -290,10 +289,6 @@ def _rate(runs: Sequence[Run]) -> float | None:
 
 def _over(count: float | None, all_: float | None) -> float | None:
     return count / all_ if count is not None and all_ else None
-
-
-def _shares(some: Iterable[Sequence[int]], every: Iterable[Sequence[int]]) -> list[float]:
-    return [one / all_ for one, all_ in zip(added(some), added(every), strict=False) if all_]
 
 
 def _by_question(runs: Iterable[Run]) -> dict[tuple[str, int], list[Run]]:

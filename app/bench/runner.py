@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
-from app.bench.suites import Suite, Task, tasks
+from app.bench.suites import Suite, Task, limited, tasks
 from app.bench.unfinished import Unfinished
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
@@ -44,7 +44,12 @@ def slow_suite(suite: Suite, plain_seconds: float, n_methods: int) -> Suite:
     Raises:
         UsageError: even the shortest form would take several times as long.
     """
-    forms = [_shortened(suite, *size) for size in _SHORTER]
+    forms = [
+        limited(
+            replace(suite, temperatures=suite.temperatures[:heats], with_fixed=False), prompts, most
+        )
+        for prompts, heats, most in _SHORTER
+    ]
     for form in forms:
         if round_seconds(form, plain_seconds, n_methods) <= suite.seconds:
             return form
@@ -65,16 +70,6 @@ def round_seconds(suite: Suite, plain_seconds: float, n_methods: int) -> float:
     replies = len(tasks(suite)) * len(suite.temperatures)
     passes = replies * (suite.max_tokens + _READING_PASSES) + WARM_UP_TOKENS
     return passes * n_methods * plain_seconds
-
-
-def _shortened(suite: Suite, prompts: int, temperatures: int, max_tokens: int) -> Suite:
-    return replace(
-        suite,
-        prompts=prompts if suite.prompts is None else min(prompts, suite.prompts),
-        temperatures=suite.temperatures[:temperatures],
-        max_tokens=min(max_tokens, suite.max_tokens),
-        with_fixed=False,
-    )
 
 
 def size_in_words(suite: Suite) -> str:

@@ -69,21 +69,17 @@ class Suite:
 _LEAST_CONTEXT = 1024
 """Enough for the longest built-in prompt and its reply."""
 
-_SPEC, _MT, _SPEED = "spec-bench", "mt-bench", "speed-bench"
-
-
-def _published(max_tokens: int, origin: str) -> Suite:
-    return Suite("", None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
-
-
+_SPEC, _SPEED = "spec-bench", "speed-bench"
 SUITES = {
     "quick": Suite("quick", 2, 3, 128, 480.0),
     "full": Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
-    _SPEC: _published(1024, "data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench"),
-    _MT: _published(
-        1024, "fastchat/llm_judge/data/mt_bench/question.jsonl of github.com/lm-sys/FastChat"
-    ),
-    _SPEED: _published(4096, "a split of huggingface.co/datasets/nvidia/SPEED-Bench, completed"),
+} | {
+    name: Suite(name, None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
+    for name, max_tokens, origin in (
+        (_SPEC, 1024, "data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench"),
+        ("mt-bench", 1024, "llm_judge/data/mt_bench/question.jsonl of github.com/lm-sys/FastChat"),
+        (_SPEED, 4096, "a split of huggingface.co/datasets/nvidia/SPEED-Bench, completed"),
+    )
 }
 
 
@@ -110,9 +106,10 @@ def suite_of(given: str, folder: Path) -> Suite:
 
 def limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
     """A suite with at most so many questions of each kind, and tokens of an answer."""
-    prompts = min(questions or math.inf, suite.prompts or math.inf)
-    tokens = min(max_tokens or suite.max_tokens, suite.max_tokens)
-    return replace(suite, prompts=None if prompts == math.inf else int(prompts), max_tokens=tokens)
+    prompts = min(filter(None, (questions, suite.prompts)), default=None)
+    return replace(
+        suite, prompts=prompts, max_tokens=min(filter(None, (max_tokens, suite.max_tokens)))
+    )
 
 
 @dataclass(frozen=True, slots=True)

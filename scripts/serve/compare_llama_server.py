@@ -25,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
+from app.bench.llama_server import free_port
 from app.builtin_prompts import BuiltInPrompt, built_in_prompts
 from app.paths import HOME_VARIABLE
 from scripts.serve.running_server import (
     SPECCHAT,
     StreamedReply,
-    free_port,
     running_server,
     streamed_reply,
 )

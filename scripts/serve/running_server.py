@@ -2,12 +2,10 @@
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-_PATIENCE_SECONDS = 300.0
-"""How long a server may load its model."""
+from app.bench.llama_server import becomes_ready
 
 SPECCHAT = str(Path(sys.executable).with_name("specchat"))
 
@@ -34,7 +31,8 @@ def running_server(
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
-            wait_until_ready(process, address)
+            if not becomes_ready(process, address):
+                raise RuntimeError(f"the server is not ready; its code: {process.poll()}")
             yield address
         except BaseException:
             log.seek(0)
@@ -43,31 +41,6 @@ def running_server(
         finally:
             process.terminate()
             process.wait()
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until_ready(process: subprocess.Popen[Any], address: str) -> None:
-    """Wait until a program that was started serves.
-
-    Raises:
-        RuntimeError: it ended, or took too long.
-    """
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with code {process.returncode}")
-        try:
-            with urllib.request.urlopen(f"{address}/health", timeout=5):
-                return
-        except OSError:  # it does not listen yet, or is still loading
-            time.sleep(0.2)
-    raise RuntimeError("the server does not become ready")
 
 
 _REPLY_SECONDS = 1800.0

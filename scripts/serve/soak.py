@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.bench.llama_server import becomes_ready, free_port
 from app.paths import HOME_VARIABLE
 from app.settings.catalogue import variable_of
 from scripts.campaigns.soak import ALLOCATOR, Held, grown, middle
 from scripts.models.counting_model import make
-from scripts.serve.running_server import free_port, wait_until_ready
 
 _LONGEST = 48
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -373,7 +373,8 @@ class SoakedServer:
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         try:
-            wait_until_ready(self._process, self.address)
+            if not becomes_ready(self._process, self.address):
+                raise RuntimeError("the server does not become ready")
         except BaseException:
             self.close()
             raise

@@ -129,15 +129,15 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
 
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     html = page(synthetic_bench())
-    assert len(re.findall(r'role="img" aria-label="[^"]{30,} Its numbers follow."', html)) == 7
+    assert len(re.findall(r'role="img" aria-label="[^"]{30,} Its numbers follow."', html)) == 6
     tags = Reader(html).tags
-    assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (7, 7, 7)
+    assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (6, 6, 6)
 
 
 def test_missing_figures_are_said_to_be() -> None:
     text = Reader(page(bare_bench())).text
     assert "memory bandwidth was not measured" in text
-    assert text.count("Not measured.") == 4
+    assert text.count("Not measured.") == 3
     assert "Notes" not in text
 
 
@@ -229,7 +229,7 @@ def test_bars_are_as_long_as_their_figures_and_labelled() -> None:
 def test_a_method_looks_alike_in_every_chart_and_no_other_does() -> None:
     methods = ("off", *(f"method {number}" for number in range(8)))
     html = page(synthetic_bench(methods))
-    bars, line = chart(html, "Temperature 0"), chart(html, "Acceptance by position")
+    bars, line = chart(html, "Temperature 0"), chart(html, "Conditional acceptance by position")
     colours = re.findall(r"fill: var\((--c\d)\)", bars)[:8]
     lines = re.findall(r'stroke: var\((--c\d)\)">\s*<polyline stroke-dasharray="([^"]+)"', line)
     assert [colour for colour, _ in lines] == colours
@@ -239,8 +239,8 @@ def test_a_method_looks_alike_in_every_chart_and_no_other_does() -> None:
 def test_every_position_has_a_point_and_every_chosen_length_a_circle() -> None:
     bench = synthetic_bench(("off", "auto"))
     html = page(bench)
-    (points,) = re.findall(r'points="([^"]*)"', chart(html, "Acceptance by position"))
-    assert len(points.split()) == len(bench.acceptance_by_position("auto"))
+    (points,) = re.findall(r'points="([^"]*)"', chart(html, "Conditional acceptance by position"))
+    assert len(points.split()) == len(bench.conditional_acceptance("auto"))
     chosen = [count for count in bench.lengths("auto") if count]
     areas = [float(r) ** 2 for r in re.findall(r' r="(\S+)"', chart(html, "Cost of a pass"))]
     assert areas == pytest.approx([areas[0] * count / chosen[0] for count in chosen], abs=2)

@@ -400,7 +400,7 @@ def test_a_method_without_runs_has_no_figures(missing: str) -> None:
     assert bench.mean_speedup("auto", 0.0) is None
     assert bench.rate(missing) is None
     assert bench.acceptance(missing) is None
-    assert bench.acceptance_by_position(missing) == []
+    assert bench.conditional_acceptance(missing) == []
     assert bench.lengths(missing) == []
     assert (bench.accepted_lengths(missing), bench.steps_by_shape(missing)) == ([], {})
 
@@ -409,14 +409,22 @@ def test_acceptance_is_accepted_of_drafted() -> None:
     bench = replace(
         synthetic_bench(("off", "auto")),
         runs=(
-            Run("chat", 0, 0.0, "auto", 0, 10, 1.0, 9, 4, 1, (3, 1), (1, 0), (6, 2, 1)),
-            Run("chat", 0, 0.8, "auto", 0, 10, 1.0, 5, 6, 6, (2, 2, 2), (2, 2, 2), (3, 0, 0, 2)),
+            replace(
+                Run("chat", 0, 0.0, "auto", 0, 10, 1.0, 9, 4, 1, (3, 1), (1, 0), (6, 2, 1)),
+                judged_at=(3, 1),
+            ),
+            replace(
+                Run(
+                    "chat", 0, 0.8, "auto", 0, 10, 1.0, 5, 6, 6, (2, 2, 2), (2, 2, 2), (3, 0, 0, 2)
+                ),
+                judged_at=(2, 2, 2),
+            ),
         ),
     )
     assert bench.acceptance("auto") == 0.7
     assert bench.acceptance("auto", 0.0) == 0.25
     assert bench.acceptance("auto", 0.8) == 1.0
-    assert bench.acceptance_by_position("auto") == pytest.approx([3 / 5, 2 / 3, 1.0])
+    assert bench.conditional_acceptance("auto") == pytest.approx([3 / 5, 2 / 3, 1.0])
     assert bench.lengths("auto") == [9, 2, 1, 2]
 
 
