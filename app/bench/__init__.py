@@ -1,1 +1,1 @@
-"""The bench: measured speedups of every method over the built-in suite."""
+"""The bench: measured speedups of every method over a suite of questions."""

@@ -116,10 +116,8 @@ class Runner:
                 f"a context of {needed:,} tokens is needed for all"
             )
         fitting = [task for task, size in sizes.items() if size <= n_ctx]
-        if self._suite.is_published:
-            every = len(tasks(replace(self._suite, prompts=None)))
-            most = self._suite.max_tokens
-            self._notes.append(f"{len(fitting)} of {every} questions, up to {most:,} tokens each")
+        every, most = len(tasks(replace(self._suite, prompts=None))), self._suite.max_tokens
+        self._notes.append(f"{len(fitting)} of {every} questions, up to {most:,} tokens each")
         return fitting
 
     def _size(self, task: Task) -> int:

@@ -76,6 +76,13 @@ def bare_bench() -> Bench:
     )
 
 
+def published_bench() -> Bench:
+    """One round, in which methods read their prompts by themselves."""
+    bench = synthetic_bench()
+    runs = (replace(run, ttft_seconds=0.5) for run in bench.runs if run.round == 0)
+    return replace(bench, runs=tuple(runs), rounds=1)
+
+
 @pytest.mark.parametrize(
     "bench",
     [
@@ -86,8 +93,9 @@ def bare_bench() -> Bench:
         replace(synthetic_bench(), temperatures=(0.0,), rounds=1),
         hostile_bench(),
         bare_bench(),
+        published_bench(),
     ],
-    ids=["usual", "two", "plain", "seven", "one round", "hostile", "bare"],
+    ids=["usual", "two", "plain", "seven", "one round", "hostile", "bare", "published"],
 )
 def test_the_page_is_whole_and_loads_nothing(bench: Bench) -> None:
     html = page(bench)
