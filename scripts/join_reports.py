@@ -4,8 +4,7 @@ Run: python -m scripts.join_reports FILE-OR-FOLDER … [--csv]
 
 The files are those of `specchat bench --report`, `specchat doctor --report` and `python -m
 scripts.measure_passes --json`; docs/reference/json.md describes them. One that is none is named on
-standard error and left out. A row is a model on a machine: what passes over several tokens cost in
-plain steps, and for each drafter and temperature the geometric mean of its speedups by kind.
+standard error and left out.
 """
 
 import argparse
@@ -91,8 +90,7 @@ def joined(rows: Sequence[Row]) -> list[list[str]]:
     figures = ["GB/s", "plain, ms", *(f"{n} tokens" for n in _WIDTHS)]
     gains = sorted({key for row in rows for key in row} - {*_KEYS, *figures})
     head = [*_KEYS, *(one for one in figures if any(one in row for row in rows)), *gains]
-    ordered = sorted(rows, key=lambda row: [row[key] for key in _KEYS])
-    return [head, *([row.get(column, "") for column in head] for row in ordered)]
+    return [head, *sorted([row.get(column, "") for column in head] for row in rows)]
 
 
 def main(words: Sequence[str] | None = None) -> None:

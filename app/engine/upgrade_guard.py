@@ -189,12 +189,8 @@ class Guarding:
             math.exp(statistics.mean(rates)), noise / math.sqrt(len(rates)),
             tuple(one.tokens for one in texts),
         )  # fmt: skip
-        finding = (
-            self._finding(before, now, max(texts, key=lambda one: (one.margin, one.place)))
-            if before
-            else ""
-        )
-        return replace(now, finding=finding)
+        worst = max(texts, key=lambda one: (one.margin, one.place))
+        return replace(now, finding=self._finding(before, now, worst) if before else "")
 
     def _reply(
         self,
