@@ -25,7 +25,7 @@ from typing import Any
 from app.bench.methods import methods
 from app.bench.results import PLAIN, Bench
 from app.bench.runner import SUITES, Runner, Suite, tasks
-from app.bench.wording import decimals, table
+from app.bench.wording import decimals
 from app.chat.conversation import Conversation
 from app.engine.idle_tasks import Indexing
 from app.engine.reply import Reply, Request
@@ -109,8 +109,7 @@ def record(bench: Bench, **about: str) -> Record:
         if one["method"] != PLAIN:
             doubt = error(bench, one["method"], one["temperature"])
             rows.append({name: one[name] for name in kept} | {"error": doubt})
-    engine = " ".join(bench.backend.split()[:2])
-    about |= {"date": bench.date[:10], "engine": engine}
+    about |= {"date": bench.date[:10], "engine": " ".join(bench.backend.split()[:2])}
     return {**about, "rounds": bench.rounds, "summary": rows}
 
 
@@ -153,7 +152,7 @@ def details(records: Sequence[Record]) -> str:
 
 def summary(records: Sequence[Record]) -> str:
     """The README's table: `auto` at temperature 0."""
-    words, found = next(_groups(records))
+    words, found = next(_groups([one for one in records if not one["learned"]]))
     rows: list[list[str]] = []
     for one in found:
         greedy = {row["method"]: row for row in one["summary"] if not row["temperature"]}
@@ -186,7 +185,6 @@ def main(words: Sequence[str] | None = None) -> None:
     for word in given.models:
         label, _, model = word.rpartition("=")
         bench = measured(model, given.draft, given.learned, suite)
-        print(table(bench))
         about = {"machine": given.machine, "label": label or bench.model, "learned": given.learned}
         others = [one for one in kept if any(one[name] != about[name] for name in about)]
         kept = [*others, record(bench, **about)]
