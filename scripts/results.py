@@ -2,10 +2,10 @@
 
 Run where nothing else runs: python -m scripts.results LABEL=MODEL … --machine WORDS
 
-Every way of `specchat bench` answers its quick suite in turn, with nothing learned before. What is
+Every way of `specchat bench` answers its questions in turn, with nothing learned before. What is
 found takes the place of what docs/speed/measured.json has of this machine and label; without a
 model, the tables are only written anew. --file FILE keeps it there, and the tables are printed.
---learned other has the full suite's other prompts answered before, --learned same the quick one's.
+--learned other has the other questions of the full suite answered before, --learned same these.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import statistics
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -24,7 +23,8 @@ from typing import Any
 
 from app.bench.methods import methods
 from app.bench.results import PLAIN, Bench
-from app.bench.runner import SUITES, Runner, Suite, tasks
+from app.bench.runner import Runner
+from app.bench.suites import SUITES, Suite, tasks
 from app.bench.wording import decimals
 from app.chat.conversation import Conversation
 from app.engine.idle_tasks import Indexing
@@ -43,26 +43,26 @@ KINDS = ("chat", "code", "copy", "summary", "maths", "document")
 _BETWEEN = re.compile(r"(?<=<!-- results: begin -->\n).*?(?=<!-- results: end -->)", re.DOTALL)
 
 Record = dict[str, Any]
-"""machine, date, engine, label, learned, rounds; summary as in a bench's JSON, with the error of
-each mean: twice its standard error over answers, None if unknown."""
+"""machine, date, engine, label, learned, rounds; summary: as in a bench's JSON, in part."""
 
 
-def learn(session: Session, learned: str, tokens: int) -> None:
+def learn(session: Session, learned: str, suite: Suite) -> None:
     """Answer prompts, each in a chat of its own, and index the chats."""
-    quick, ways = tasks(SUITES["quick"]), ((0.8, 900_001), (0.8, 900_002))
-    chosen = quick
+    chosen, ways = tasks(suite), ((0.8, 900_001), (0.8, 900_002))
     if learned == "other":
         ways = (0.0, 0), (0.8, 0)
-        chosen = [task for task in tasks(SUITES["full"]) if task not in quick]
+        chosen = [task for task in tasks(SUITES["full"]) if task not in chosen]
     with closing(History.open(session.paths.history)) as history:
         for task, (heat, seed) in product(chosen, ways):
-            conversation = Conversation("", [Message("user", task.text)])
-            reply = Reply(Request(conversation, SamplingSettings(heat, seed=seed), tokens))
+            conversation = Conversation("", [Message("user", task.turns[0])])
+            reply = Reply(
+                Request(conversation, SamplingSettings(heat, seed=seed), suite.max_tokens)
+            )
             prompt, _ = session.prompt(reply.request)
             for _ in session.stream(prompt, reply, lambda: False):
                 pass
             chat = history.create(session.reference.name)
-            history.add(chat, "user", task.text)
+            history.add(chat, "user", task.turns[0])
             history.add(chat, "assistant", reply.text, "done")
     with closing(Indexing.of(session)) as indexing:
         indexing.run(lambda: True)
@@ -78,9 +78,9 @@ def measured(model: str, draft: str, learned: str, suite: Suite) -> Bench:
         session = open_session(options, Paths.of_this_user(), print)
         stack.callback(session.close)
         if learned:
-            learn(session, learned, suite.max_tokens)
+            learn(session, learned, suite)
             scratch = session.paths.data
-        ways = methods(session, session.environment(print), draft, scratch, with_fixed=False)
+        ways = methods(session, session.environment(print), draft, scratch, suite)
         stack.callback(ways.close)
         runner = Runner(session, ways, suite)
         for done, planned, _ in runner.run():
@@ -88,27 +88,10 @@ def measured(model: str, draft: str, learned: str, suite: Suite) -> Bench:
         return runner.bench
 
 
-def error(bench: Bench, method: str, temperature: float) -> float | None:
-    """Twice the relative standard error of speedups, answer by answer; None of fewer than two."""
-    plain = {
-        (run.kind, run.prompt, run.round): run.seconds / run.tokens
-        for run in bench.select(PLAIN, temperature=temperature)
-    }
-    logs = [
-        math.log(plain[place] * run.tokens / run.seconds)
-        for run in bench.select(method, temperature=temperature)
-        if (place := (run.kind, run.prompt, run.round)) in plain
-    ]
-    return 2 * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else None
-
-
 def record(bench: Bench, **about: str) -> Record:
-    kept = ("method", "temperature", "speedup", "mean_speedup", "acceptance")
-    rows: list[Record] = []
-    for one in bench.as_json()["summary"]:
-        if one["method"] != PLAIN:
-            doubt = error(bench, one["method"], one["temperature"])
-            rows.append({name: one[name] for name in kept} | {"error": doubt})
+    kept = ("method", "temperature", "speedup", "mean_speedup", "mean_speedup_error", "acceptance")
+    found = (one for one in bench.as_json()["summary"] if one["method"] != PLAIN)
+    rows = [{name: one[name] for name in kept} for one in found]
     about |= {"date": bench.date[:10], "engine": " ".join(bench.backend.split()[:2])}
     return {**about, "rounds": bench.rounds, "summary": rows}
 
@@ -118,8 +101,8 @@ def _cells(row: Record, kinds: Iterable[str]) -> Iterator[str]:
     for kind in kinds:
         one = row["speedup"].get(kind)
         yield decimals(one and one["median"], 2)
-    mean, doubt = row["mean_speedup"], row["error"]
-    yield decimals(mean, 2) + (f" ± {mean * doubt:.2f}" if mean and doubt else "")
+    doubt = row["mean_speedup_error"]
+    yield decimals(row["mean_speedup"], 2) + ("" if doubt is None else f" ± {doubt:.2f}")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -174,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="LABEL=MODEL")
     parser.add_argument("--machine", default="this machine")
-    parser.add_argument("--size", type=int, nargs=3, default=(2, 3, 128))
+    parser.add_argument("--size", type=int, nargs=3, default=(3, 2, 128))
     parser.add_argument("--draft", default=AUTO_DRAFT)
     parser.add_argument("--learned", choices=("", "other", "same"), default="")
     parser.add_argument("--file", type=Path, default=MEASURED)
