@@ -3,8 +3,7 @@
 Run: python -m scripts.join_reports FILE-OR-FOLDER … [--csv]
 
 The files are those of `specchat bench --report`, `specchat doctor --report` and `python -m
-scripts.measure_passes --json`; docs/reference/json.md describes them. One that is none is named on
-standard error and left out.
+scripts.measure_passes --json` (docs/reference/json.md); others are named and left out.
 """
 
 import argparse
@@ -17,6 +16,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from app.bench.report import FORMAT, SCHEMA
+from app.bench.results import PLAIN
 from app.learned.store import MALFORMED, number
 from models.bounded_files import read_object
 
@@ -41,12 +41,13 @@ def _row(
     """Raises any of MALFORMED."""
     machine, name = about["machine"], model.get("name") or model.get("architecture")
     cards = ", ".join(gpu["name"] for gpu in machine["gpus"])
+    size = f"{number(model['parameters']) / 1e9:.2g}B {model['quantization']}" if model else ""
     row = {
         "machine": _text(f"{machine['processor']}, {int(machine['physical_cores'])} cores {cards}"),
-        "model": _text(f"{name} {model['quantization']}") if model else "",
+        "model": _text(f"{name or ''} {size}"),
         "engine": _text(" ".join(str(model.get("engine", "")).split()[:2])),
         **{key: _text(model.get(key, "")) for key in ("device", "threads")},
-        "date": _text(about.get("date", "")),
+        "date": _text(about.get("date", ""))[:10],
     }
     if bandwidth := machine["bandwidth_bytes_per_second"]:
         row["GB/s"] = f"{number(bandwidth) / 1e9:.1f}"
@@ -56,12 +57,12 @@ def _row(
         curve = {n: number(passes[str(n)]) / plain for n in _WIDTHS if str(n) in passes}
         row |= {f"{n} tokens": f"{cost:.2f}" for n, cost in curve.items()}
     gains: dict[str, list[float | None]] = {}
-    for one in series:
+    for one in (each for each in series if each["method"] != PLAIN):
         column = _text(f"{one['method']}, T={number(one['temperature']):g}")
         speedup = None if one["speedup"] is None else number(one["speedup"], is_positive=True)
         gains.setdefault(column, []).append(speedup)
-    for column, found in gains.items():
-        if None not in found:
+    for column, found in gains.items():  # of a bench that was stopped some have fewer kinds
+        if None not in found and len(found) == max(map(len, gains.values())):
             row[column] = f"{geometric_mean(filter(None, found)):.2f}"
     return row
 

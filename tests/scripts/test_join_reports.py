@@ -56,7 +56,7 @@ def test_rows_have_curves_and_gains(write: Write, capsys: pytest.CaptureFixture[
     main([str(write("b.json", "Zen")), str(write("a.json", "Arm")), "--csv"])
     first, second = table(capsys)
     assert (first["machine"], second["machine"]) == ("Arm, 2 cores", "Zen, 2 cores")
-    assert (first["model"], first["engine"]) == ("demo F32", "llama-cpp-python 0.3.36")
+    assert (first["model"], first["engine"]) == ("demo 1e-09B F32", "llama-cpp-python 0.3.36")
     bench = synthetic_bench()
     costs = bench.cost_seconds
     assert first["plain, ms"] == f"{1e3 * costs[1]:.2f}"
@@ -65,17 +65,29 @@ def test_rows_have_curves_and_gains(write: Write, capsys: pytest.CaptureFixture[
     assert first["GB/s"] == "25.0"
 
 
+def test_what_was_measured_on_fewer_kinds_is_no_mean(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = measured(synthetic_bench(), "demo", ScriptedModel(["a"]).info, {})["series"]
+    part = [one for one in whole if one["method"] != "auto" or one["kind"] == "copy"]
+    main([str(write("a.json", "Zen", series=part)), "--csv"])
+    (row,) = table(capsys)
+    assert row["lookup, T=0"]
+    assert not {"auto, T=0", "off, T=0"} & row.keys()
+
+
 def test_curves_alone_and_machines_alone_are_rows_too(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = {"model": "own.gguf", "quantization": "Q4_0", "seconds": {"1": 0.01, "4": 0.015}}
+    model: dict[str, Any] = {"model": "own.gguf", "parameters": 8e9, "quantization": "Q4_0"}
+    model["seconds"] = {"1": 0.01, "4": 0.015}
     passes = {"schema": 1, "machine": machine_of("B"), "models": [model]}
     write("passes.json", text=json.dumps(passes))
     write("doctor.json", "A", model=None, passes={}, series=[])
     main([str(tmp_path)])
     rows = [line.strip(" |").split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert rows[2][0] == "A, 2 cores"
-    assert rows[3][:2] == ["B, 2 cores", "own.gguf Q4_0"]
+    assert rows[3][:2] == ["B, 2 cores", "own.gguf 8B Q4_0"]
     assert rows[3][rows[0].index("4 tokens")] == "1.50"
     assert len(rows[2]) < len(rows[3]), "nothing was measured there"
 
