@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.bench.results import PLAIN, Bench, Run, jackknife, ratio_of, sums
+from app.bench.results import PLAIN, Bench, Run, jackknife, ratio_of, sums, total
 from app.bench.suites import Suite
 from backends.base import UsageError
 
@@ -135,10 +135,8 @@ def _changes(old: Bench, new: Bench) -> Iterator[Change]:
             for key in compared
             if key in plain
         ]
-        total = [sum(column) for column in zip(*units, strict=True)]
-        half = len(total) // 2
-        found = [ratio_of(part) for part in (total[half:], total[:half], total) if part]
-        if found and None not in found:
-            before, now, ratio = (one or 0.0 for one in found)
-            error = jackknife(units, ratio_of)
-            yield Change(method, kind, temperature, before, now, ratio, error)
+        every = total(units)
+        half = len(every) // 2
+        before, now, ratio = map(ratio_of, (every[half:], every[:half], every))
+        if before and now and ratio:
+            yield Change(method, kind, temperature, before, now, ratio, jackknife(units))

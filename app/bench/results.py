@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -164,19 +164,25 @@ class Bench:
         return _rate(self.select(method, kind, temperature))
 
     def speedup(self, method: str, kind: str, temperature: float) -> Speedup | None:
-        """Speedup over plain decoding in the same round; None if either is missing."""
-        ratios: list[float] = []
-        for number in range(self.rounds):
-            ours = _rate(_of_round(self.select(method, kind, temperature), number))
-            plain = _rate(_of_round(self.select(PLAIN, kind, temperature), number))
-            if ours and plain:
-                ratios.append(ours / plain)
+        """Speedup over plain decoding in the same round, on the questions that both answered."""
+        rounds = (self._paired(method, kind, temperature, number) for number in range(self.rounds))
+        ratios = [ratio for units in rounds if (ratio := ratio_of(total(units)))]
         if not ratios:
             return None
-        ours, plain = (_by_question(self.select(one, kind, temperature)) for one in (method, PLAIN))
-        units = [(*sums(ours[key]), *sums(plain[key])) for key in ours if key in plain]
-        error = jackknife(units, ratio_of) if method != PLAIN else None
-        return Speedup(statistics.median(ratios), min(ratios), max(ratios), error)
+        every = self._paired(method, kind, temperature) if method != PLAIN else []
+        return Speedup(statistics.median(ratios), min(ratios), max(ratios), jackknife(every))
+
+    def _paired(
+        self, method: str, kind: str, temperature: float, number: int | None = None
+    ) -> list[tuple[float, ...]]:
+        """Sums of a method and of plain decoding, by question; number: of the round, None: all."""
+        ours, plain = (
+            _by_question(
+                run for run in self.select(one, kind, temperature) if number in (None, run.round)
+            )
+            for one in (method, PLAIN)
+        )
+        return [(*sums(ours[key]), *sums(plain[key])) for key in ours if key in plain]
 
     def mean_error(self, method: str, temperature: float) -> float | None:
         """That of the mean speedup, as of Speedup; None if one of the kinds has none."""
@@ -279,10 +285,6 @@ class Bench:
         ]
 
 
-def _of_round(runs: Iterable[Run], number: int) -> list[Run]:
-    return [run for run in runs if run.round == number]
-
-
 def _rate(runs: Sequence[Run]) -> float | None:
     return _over(sum(run.tokens for run in runs), sum(run.seconds for run in runs))
 
@@ -316,23 +318,25 @@ def sums(runs: Sequence[Run]) -> tuple[float, float]:
 
 def ratio_of(sums: Sequence[float | None]) -> float | None:
     """Tokens over seconds; of twice or four times as many sums, ratios of these, and of those."""
-    if len(sums) == 1:
-        return sums[0]
+    if len(sums) < 2:
+        return sums[0] if sums else None
     return ratio_of([_over(*pair) for pair in zip(sums[::2], sums[1::2], strict=True)])
+
+
+def total(units: Iterable[Sequence[float]]) -> list[float]:
+    return [sum(column) for column in zip(*units, strict=True)]
 
 
 _FEWEST_UNITS = 3
 
 
-def jackknife(
-    units: Sequence[Sequence[float]], figure: Callable[[Sequence[float]], float | None]
-) -> float | None:
-    """Twice the standard error of a figure of the units' sums, by leaving out one at a time."""
+def jackknife(units: Sequence[Sequence[float]]) -> float | None:
+    """Twice the standard error of the ratio of the units' sums, by leaving out one at a time."""
     if len(units) < _FEWEST_UNITS:
         return None
-    total = [sum(column) for column in zip(*units, strict=True)]
-    left = [[all_ - one for all_, one in zip(total, unit, strict=True)] for unit in units]
-    known = [found for rest in left if (found := figure(rest)) is not None]
+    every = total(units)
+    left = ([all_ - one for all_, one in zip(every, unit, strict=True)] for unit in units)
+    known = [ratio for rest in left if (ratio := ratio_of(rest)) is not None]
     return 2 * math.sqrt(len(known) - 1) * statistics.pstdev(known) if known else None
 
 

@@ -174,14 +174,12 @@ class Runner:
         """Measure one question by all methods, with a different first one in each round."""
         if not self._suite.is_published:
             self._read(task)
-        methods, runs = list(self._methods.chosen), list[Run]()
+        methods, before = list(self._methods.chosen), len(self._runs)
         first = number % len(methods)
         for method in [*methods[first:], *methods[:first]]:
             yield f"{task.kind}, temperature {temperature:g}: {method.name}"
-            runs += self._measured(task, temperature, method, number)
-        runs = _compared(runs)
-        self._runs += runs
-        self._unfinished.add(runs)
+            self._runs += self._measured(task, temperature, method, number)
+        self._unfinished.add(self._runs[before:])
 
     def _read(self, task: Task) -> None:
         """Cache the prompt, so that every method starts from the same keys and values."""
@@ -261,7 +259,7 @@ class Runner:
         """Everything measured so far, in whole rounds if at least one is complete."""
         session, info = self._session, self._session.model.info
         rounds = max(self._rounds, 1)
-        runs = tuple(run for run in self._runs if run.round < rounds)
+        runs = _compared([run for run in self._runs if run.round < rounds])
         auto = self._methods.auto
         bandwidth = session.bandwidth
         return Bench(
@@ -292,7 +290,11 @@ class Runner:
         )
 
 
-def _compared(runs: list[Run]) -> list[Run]:
-    """Mark the runs of a question whose tokens equal those of plain decoding with the same seed."""
-    plain = {run.turn: run.answer for run in runs if run.method == PLAIN}
-    return [replace(run, same_tokens=run.answer == plain.get(run.turn)) for run in runs]
+def _compared(runs: list[Run]) -> tuple[Run, ...]:
+    """Mark the runs whose tokens equal those of plain decoding with the same seed."""
+
+    def place(run: Run) -> tuple[object, ...]:
+        return run.kind, run.prompt, run.turn, run.temperature, run.round
+
+    plain = {place(run): run.answer for run in runs if run.method == PLAIN}
+    return tuple(replace(run, same_tokens=run.answer == plain.get(place(run))) for run in runs)

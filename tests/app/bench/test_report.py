@@ -280,7 +280,8 @@ The model is small; larger ones gain more from drafting."""
 def test_what_noise_explains_is_not_called_slower() -> None:
     bench = synthetic_bench()
     fast = replace(bench.select("off", "code", 0.0)[0], method="self", round=0, tokens=10_000)
-    bench = replace(bench, runs=(*bench.runs, *(replace(fast, kind=kind) for kind in bench.kinds)))
+    more = (replace(fast, kind=kind, prompt=place) for place, kind in enumerate(bench.kinds))
+    bench = replace(bench, runs=(*bench.runs, *more))
     assert "!" not in row(table(bench), "self")[0]
 
 

@@ -221,6 +221,14 @@ def test_speedups_and_their_errors_are_those_of_a_calculation_by_hand() -> None:
     assert few.error is None
 
 
+def test_a_question_that_one_method_alone_answered_tells_no_speedup() -> None:
+    bench = timed(0.5, 1.0, 0.25)
+    alone = replace(question(3, "off", 100.0), tokens=1)
+    assert replace(bench, runs=(*bench.runs, alone)).speedup("auto", "qa", 0.0) == bench.speedup(
+        "auto", "qa", 0.0
+    )
+
+
 def test_second_turns_count_for_their_question_but_not_for_its_first_token() -> None:
     bench = timed(0.5, 1.0, 0.25)
     later = replace(question(0, "auto", 1.0, turn=1), ttft_seconds=9.0)
@@ -259,10 +267,14 @@ def test_a_bench_that_was_killed_goes_on_to_the_same_result(
         suite = replace(SUITES[name], prompts=1, rounds=2)
     whole = finished(Runner(session, compared(session), suite))
     folder = tmp_path / "benches"
-    for place, _ in enumerate(Runner(session, compared(session), suite, folder).run()):
+    begun = Runner(session, compared(session), suite, folder)
+    for place, _ in enumerate(begun.run()):
         if place == 5:  # two questions are whole, and a third is half measured
             break
     (file,) = folder.iterdir()
+    assert len(begun.bench.runs) == file.read_text().count('"kind"') + 1, (
+        "what is half measured too"
+    )
     with file.open("a") as half:
         half.write('\n[{"kind": "mt_')
     assert "poem" not in file.read_text()
