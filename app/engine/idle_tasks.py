@@ -167,13 +167,14 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SpecchatError) else type(error).__name__
 
 
-_SLOWEST_SECONDS = 0.1
-"""Longest plain step: passes over 16 tokens then keep a request waiting for less than a second. A
-guess; not measured."""
+_SLOWEST_SECONDS, _SLOWEST_STOPPED = 0.1, 0.5
+"""Longest plain step: passes over 16 tokens then keep a request waiting for less than a second; and
+where passes can be stopped: all that is measured takes less than a minute. Guesses; not
+measured."""
 
 
 class Calibrating:
-    """Measures costs that are uncertain, or have drifted, so that the next start need not.
+    """Measures costs that are uncertain, have drifted, or are of as many tokens as a chat holds.
 
     may_measure: why nothing may be measured now, "" if it may.
     """
@@ -197,7 +198,9 @@ class Calibrating:
         drafting, info = self._session.drafting, self._session.model.info
         if drafting.controller is None or drafting.costs_file is None:
             return False
-        is_slow = drafting.controller.costs.seconds(1) > _SLOWEST_SECONDS
+        stops_passes = self._session.context.facts.stops_passes
+        slowest = _SLOWEST_STOPPED if stops_passes else _SLOWEST_SECONDS
+        is_slow = drafting.controller.costs.seconds(1) > slowest
         return not (is_slow or info.streamed_bytes_per_token)
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
@@ -209,11 +212,15 @@ class Calibrating:
         calibrations = Calibrations(session.paths, lambda _: None)
         try:
             is_new = calibrations.improve_target(session.model, session.context, is_wanted)
+            held = calibrations.measure_held(session.model, session.context, is_wanted)
         except PassStoppedError:
             self._is_due = True
         except Exception:  # the next start measures it, and tells of errors
             return
         else:
+            controller = session.drafting.controller
+            if held and controller is not None:
+                controller.costs.learn_held(held)
             if is_new:  # replies would delete it again, as theirs have drifted from older ones
                 session.drafting = replace(session.drafting, costs_file=None)
 

@@ -26,10 +26,11 @@ from decoding.estimation.calibration import (
     Passes,
     PassFacts,
     calibrate,
+    calibrate_held,
     combined,
     ends_early,
 )
-from decoding.estimation.cost import CostModel, DraftCost, Measured
+from decoding.estimation.cost import LEAST_HELD, CostModel, DraftCost, Held, Measured
 from decoding.estimation.draft_cost import BlockCost
 
 _NEGLIGIBLE = 0.1
@@ -223,6 +224,36 @@ class Calibrations:
                 self._measured_now(model, info, own, is_wanted)
         return is_due
 
+    def measure_held(
+        self, model: Model, context: TargetContext, is_wanted: Callable[[], bool]
+    ) -> Held | None:
+        """Measure a target's passes after what its context holds; None if that is not due.
+
+        It is due from LEAST_HELD tokens on, wherever as many were not measured to within a factor
+        of two. The context holds the same in the end.
+
+        Raises:
+            PassStoppedError, ModelError: as of improve_target.
+        """
+        store, length = _store(self.file(model.info), model.info), context.facts.length
+        kept = store.read()
+        if kept is None or length < LEAST_HELD or _is_known(kept.measured.held, length):
+            return None
+        with context.use() as own, context.second(CONTEXT) as empty:
+            found = calibrate_held(
+                own, empty, kept.measured, _text(model), is_wanted=is_wanted
+            )
+        if found is None:
+            return None
+        held = {length: found}
+
+        def added(stored: _Kept | None) -> _Kept:
+            stored = stored or kept
+            measured = replace(stored.measured, held={**stored.measured.held, **held})
+            return replace(stored, measured=measured)
+
+        return store.change(added).measured.held
+
     def _measured_now(
         self,
         model: Model,
@@ -268,6 +299,10 @@ def _expert_share(info: ModelInfo) -> float:
     return info.expert_share if info.streamed_bytes_per_token else 0.0
 
 
+def _is_known(held: Held, length: int) -> bool:
+    return any(depth < 2 * length and length < 2 * depth for depth in held)
+
+
 def _is_to_improve(kept: _Kept, path: Path, facts: PassFacts, info: ModelInfo) -> bool:
     """Whether to measure again: only if uncertain, and when the load may have ended."""
     if kept.measured.spread == 0.0:
@@ -297,24 +332,28 @@ def _record(kept: _Kept) -> dict[str, Any]:
         "load": measured.load,
         "expert_share": measured.expert_share,
         "changes": measured.changes,
+        "held": measured.held,
         "times": kept.times,
     }
 
 
 def _kept(record: dict[str, Any]) -> _Kept:
-    def points(name: str, *, is_positive: bool) -> dict[int, float]:
-        return {int(n): number(value, is_positive=is_positive) for n, value in record[name].items()}
+    def points(stored: dict[str, Any], *, is_positive: bool = False) -> dict[int, float]:
+        return {int(n): number(value, is_positive=is_positive) for n, value in stored.items()}
 
-    seconds, unsure = points("seconds", is_positive=True), points("unsure", is_positive=True)
-    changes, times = points("changes", is_positive=False), int(record["times"])
+    seconds, unsure = (points(record[name], is_positive=True) for name in ("seconds", "unsure"))
+    changes, times = points(record["changes"]), int(record["times"])
+    # absent from files of before
+    held = {int(depth): points(extra) for depth, extra in record.get("held", {}).items()}
     is_whole = (
         unsure.keys() | changes.keys() | {1} <= seconds.keys() <= set(range(1, MOST_TOKENS + 1))
     )
-    if not is_whole or times < 1 or (changes and 1 not in changes):
+    is_held = all(depth > 0 and 1 in extra for depth, extra in held.items())
+    if not is_whole or times < 1 or (changes and 1 not in changes) or not is_held:
         raise ValueError
     switching, load = number(record["switching"], 1.0), number(record["load"], 1.0)
     expert_share = number(record["expert_share"], 1.0)
-    return _Kept(Measured(seconds, switching, unsure, load, expert_share, changes), times)
+    return _Kept(Measured(seconds, switching, unsure, load, expert_share, changes, held), times)
 
 
 def _text(model: Model) -> list[int]:

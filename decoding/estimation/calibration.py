@@ -83,7 +83,8 @@ def combined(earlier: Measured, later: Measured) -> Measured:
     changes = {
         n: min(later.changes[n], earlier.changes.get(n, later.changes[n])) for n in later.changes
     }
-    return Measured(seconds, steadier.switching, unsure, load, later.expert_share, changes)
+    held = {**earlier.held, **later.held}
+    return Measured(seconds, steadier.switching, unsure, load, later.expert_share, changes, held)
 
 
 USUAL_TOKENS = 16
@@ -146,6 +147,13 @@ _RUN = 6
 _COSTLY_CHANGE = 0.1
 """Cost of a change to single tokens, in plain steps, that is believed; less is noise. The least on
 an H100 was 0.3, and 0.12 where the engine keeps a recording of each width."""
+
+_HELD_WIDTHS = (1, 2, 4, 8, 9, 16, 32)
+"""Tokens of passes that are timed after many tokens held, with the most of all; kernels of
+attention for few tokens often end at 8 (ml-explore/mlx#3826)."""
+
+_HELD_ROUNDS = 3
+"""Passes of each; the two fastest are to agree. A guess; not measured."""
 
 _GUESSED_SLOPE = 0.45
 """Expected cost of each further token, in plain steps, to estimate how long a plan takes; measured
@@ -258,21 +266,12 @@ def calibrate(
     """
     most = _most(context)
     text = _Text(tokens)
-
-    def timed(n: int) -> float:
-        if not is_wanted():
-            raise PassStoppedError
-        context.truncate(1)
-        following = text.take(n)
-        started = clock()
-        context.forward(following, n)
-        return clock() - started
-
     context.truncate(0)
     started = clock()
     context.forward(text.take(1), 1)  # brings the weights into memory, if they stay there
     context.checkpoint()
     loading = clock() - started
+    timed = _after(context, text, clock, is_wanted)
     started = clock()
     first = min(timed(1), loading)
     if _is_slow(first):
@@ -282,6 +281,70 @@ def calibrate(
         found = in_runs or _in_rounds(timed, most, clock, started)
     context.truncate(0)
     return replace(found, expert_share=expert_share)
+
+
+def _after(
+    context: Passes, text: _Text, clock: Callable[[], float], is_wanted: Callable[[], bool]
+) -> Callable[[int], float]:
+    """What times a pass over so many tokens after what a context holds at present."""
+    length = context.length
+
+    def timed(n: int) -> float:
+        if not is_wanted():
+            raise PassStoppedError
+        context.truncate(length)
+        following = text.take(n)
+        started = clock()
+        context.forward(following, n)
+        return clock() - started
+
+    return timed
+
+
+def calibrate_held(
+    context: Passes,
+    empty: Passes,
+    known: Measured,
+    tokens: Sequence[int],
+    clock: Callable[[], float] = time.perf_counter,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Mapping[int, float] | None:
+    """What passes take longer after what a context holds than in an empty one: as in Held.
+
+    Passes of both take turns, so that a load is part of both. None if timings disagree: other
+    programs run. known: of the same model. tokens, is_wanted: as of calibrate. The context holds
+    the same in the end.
+
+    Raises:
+        ModelError: the engine failed.
+        PassStoppedError: is_wanted returned False.
+    """
+    text, length, longest = _Text(tokens), context.length, max(known.seconds)
+    room = min(_most(context), _most(empty), context.n_ctx - length)
+    widths = [n for n in sorted({*_HELD_WIDTHS, longest} & known.seconds.keys()) if n <= room]
+    run = 3 if known.changes else 1  # the first two are not replayed
+    context.checkpoint(is_brief=True)
+    empty.forward(text.take(1), 1)
+    empty.checkpoint()
+    both = [_after(one, text, clock, is_wanted) for one in (context, empty)]
+    timings: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in widths}
+    try:
+        for _ in range(_HELD_ROUNDS):
+            for n, seconds in timings.items():
+                for timed, found in zip(both, seconds, strict=True):
+                    found.append([timed(n) for _ in range(run)][-1])
+    finally:
+        context.truncate(length)
+    if any(_apart(found) > AGREEING for seconds in timings.values() for found in seconds):
+        return None
+    plain = min(timings[1][1])
+    return {n: max(min(deep) - min(short), 0.0) / plain for n, (deep, short) in timings.items()}
+
+
+def _apart(timed: Sequence[float]) -> float:
+    """Relative difference of the two fastest."""
+    first, second = sorted(timed)[:2]
+    return second / first - 1.0
 
 
 def _in_rounds(
@@ -370,8 +433,8 @@ def _quartile(seconds: Sequence[float]) -> float:
 
 def _disagreement(timed: Sequence[_Pass], step: float) -> float:
     """Relative difference of the fastest two, or of slow steps before both; 0 if they agree."""
+    apart = _apart([timing.seconds for timing in timed])
     first, second = sorted(timed, key=lambda timing: timing.seconds)[:2]
-    apart = second.seconds / first.seconds - 1.0
     slow = min(first.step_before, second.step_before) / step - 1.0
     return max(_above(AGREEING, apart), _above(_QUIET, slow))
 

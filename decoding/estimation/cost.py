@@ -5,9 +5,13 @@ passes before too: the first two of another width are not replayed.
 """
 
 import math
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from backends.base.model import reads_of_one_token
 
@@ -30,6 +34,19 @@ measured."""
 _LARGEST_SURPRISE = 0.5
 """Largest surprise that counts, in log seconds, so that one interruption by another program does
 not distort the curve. A guess; not measured."""
+
+Held = Mapping[int, Mapping[int, float]]
+"""What passes take longer after tokens held than in an empty context, in plain steps of that.
+
+By tokens held, and by number of tokens of the pass.
+"""
+
+LEAST_HELD = 2000
+"""Tokens held from which that is measured: attention takes too little below. A guess."""
+
+_HELD_STEP = 128
+"""Tokens that a context gains until costs are reckoned anew; llama.cpp attends to whole groups of
+256 cells."""
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Widths, in tokens, that passes are filled up to where a change of width costs time."""
@@ -73,7 +90,7 @@ class Measured:
     expert_share: of the experts that one token uses, where passes read theirs from disk, which
     bends the curve between the measured lengths; 0 elsewhere. changes: by number of tokens, seconds
     that a run of such passes after others takes beyond as many in the middle of a run, which
-    seconds are of; empty where a change of width costs nothing.
+    seconds are of; empty where a change of width costs nothing. held: as far as it was measured.
     """
 
     seconds: Mapping[int, float]
@@ -82,6 +99,7 @@ class Measured:
     load: float = 0.0
     expert_share: float = 0.0
     changes: Mapping[int, float] = field(default_factory=dict[int, float])
+    held: Held = field(default_factory=dict[int, Mapping[int, float]])
 
     @property
     def is_steady(self) -> bool:
@@ -97,9 +115,9 @@ class Measured:
 class CostModel:
     """Seconds of a pass over n tokens, interpolated between measured points.
 
-    Every pass corrects it: a drift that all n share (a deeper context, other load), more slowly the
-    shape of the curve at each n, and the surcharge of trees over lines. points, switching,
-    expert_share, changes: as in Measured. is_steady: whether the timings agreed. kept: where
+    Attention takes time by tokens held and tokens of the pass: see hold. Every pass corrects it: a
+    drift that all n share (other load), more slowly the shape of the curve at each n, and the
+    surcharge of trees over lines. points, switching, expert_share, changes, held: as in Measured. is_steady: whether the timings agreed. kept: where
     changes cost time, the width of the step that is planned, to which drafts are compared; else 0.
     """
 
@@ -111,6 +129,7 @@ class CostModel:
         is_steady: bool = True,
         expert_share: float = 0.0,
         changes: Mapping[int, float] | None = None,
+        held: Held | None = None,
     ) -> None:
         self.switching = switching
         self.is_steady = is_steady
@@ -121,17 +140,14 @@ class CostModel:
         self._first = 0.0
         """Seconds of the first pass of the present width, until the second one is known."""
         lengths = range(1, max(points) + 1)
-        self._measured = [0.0, *(_interpolated(self.points, n, expert_share) for n in lengths)]
-        self._shape = [0.0] * len(self._measured)
-        self._relative = [seconds / self._measured[1] for seconds in self._measured]
+        self._empty = [0.0, *(_interpolated(self.points, n, expert_share) for n in lengths)]
+        self._held = 0
+        self.learn_held(held or {})
         self._filled = [
             next((width for width in self._changes if width >= n), n)
             for n in range(len(self._shape))
         ]
         self.sequences, self.row_price = 1, 0.0
-        self._drift = 0.0
-        self._unconfirmed = 0.0
-        self._gap = 0.0
         self._surcharge = 0.0
 
     @classmethod
@@ -143,7 +159,48 @@ class CostModel:
             is_steady=measured.is_steady,
             expert_share=measured.expert_share,
             changes=measured.changes,
+            held=measured.held,
         )
+
+    def learn_held(self, held: Held) -> None:
+        """Replace what is known by tokens held, and what passes corrected: that was part of it."""
+        self._depths = [0, *sorted(held)]
+        self._extra = np.zeros((len(self._depths), len(self._empty)))
+        for row, depth in zip(self._extra, self._depths, strict=True):
+            row[:] = _of_widths(held[depth], len(row)) if depth else 0.0
+        self._shape = [0.0] * len(self._empty)
+        self._drift = self._unconfirmed = self._gap = 0.0
+        self._reckon()
+
+    def hold(self, tokens: int) -> None:
+        """Let costs be those of passes after so many tokens held, to within a few.
+
+        In proportion beyond the most that was measured; where nothing was, all pass lengths share
+        what passes then show.
+        """
+        if abs(tokens - self._held) >= _HELD_STEP:
+            self._held = tokens
+            if len(self._depths) > 1:
+                self._reckon()
+
+    def _reckon(self) -> None:
+        place = min(bisect(self._depths, self._held), len(self._depths) - 1)
+        extra = self._extra[place]
+        if self._depths[place] > self._held:
+            before = self._depths[place - 1]
+            share = (self._held - before) / (self._depths[place] - before)
+            extra = self._extra[place - 1] + share * (extra - self._extra[place - 1])
+        elif place:
+            extra = extra * self._held / self._depths[place]
+        plain = self._empty[1]
+        self._measured = [
+            seconds + plain * more for seconds, more in zip(self._empty, extra.tolist(), strict=True)
+        ]
+        plain = self._measured[1]
+        self._relative = [
+            seconds / plain * math.exp(shape)
+            for seconds, shape in zip(self._measured, self._shape, strict=True)
+        ]
 
     @property
     def changes(self) -> Mapping[int, float]:
@@ -195,13 +252,22 @@ class CostModel:
     def seconds(self, n: int) -> float:
         """Seconds of a pass over n tokens at present."""
         if self.sequences > 1:
-            return self._measured[1] * math.exp(self._drift) * self._of_share(n)
+            return self._measured[1] * self.load * self._of_share(n)
         return self._measured[n] * math.exp(self._shape[n] + self._drift)
 
     @property
+    def load(self) -> float:
+        """By how much passes take longer than was measured, after as many tokens held."""
+        return math.exp(self._drift)
+
+    @property
     def has_drifted(self) -> bool:
-        """Whether passes differ so much from the measured ones that a new calibration is due."""
-        return abs(self._drift) > _LARGEST_DRIFT
+        """Whether passes differ so much from the measured ones that a new calibration is due.
+
+        Not where more is held than was ever measured: that is another cost, and no error.
+        """
+        is_known = self._held < max(LEAST_HELD, 2 * self._depths[-1])
+        return is_known and abs(self._drift) > _LARGEST_DRIFT
 
     def relative(self, n: int) -> float:
         """Cost of a pass over n tokens in plain steps, without drift."""
@@ -366,6 +432,18 @@ def _interpolated(points: Mapping[int, float], n: int, expert_share: float) -> f
     return points[below] + share * (points[above] - points[below])
 
 
+def _of_widths(extra: Mapping[int, float], count: int) -> NDArray[np.float64]:
+    """By number of tokens below count, by a few: none less than a shorter pass, on in a line."""
+    widths = sorted(extra)
+    known = np.maximum.accumulate([max(extra[width], 0.0) for width in widths])
+    found = np.interp(np.arange(count), widths, known)
+    if len(widths) > 1:
+        slope = (known[-1] - known[-2]) / (widths[-1] - widths[-2])
+        found += slope * np.maximum(np.arange(count) - widths[-1], 0)
+    found[0] = 0.0
+    return found
+
+
 def single_reads(costs: CostModel) -> int:
     """The most tokens that take less time one by one, between single ones, than in one pass."""
 
@@ -401,7 +479,7 @@ class DraftCost:
         self.single_reads = single_reads
         self._draw, self._read, self._begin = draw_seconds, read_seconds, begin_seconds
         self._beside = beside
-        self._plain = beside.seconds(1) if beside else 1.0
+        self._before = beside.load if beside else 1.0
 
     @property
     def draw_seconds(self) -> float:
@@ -423,7 +501,7 @@ class DraftCost:
     @property
     def _load(self) -> float:
         """By how much the target's passes have become longer since the cost was measured."""
-        return self._beside.seconds(1) / self._plain if self._beside else 1.0
+        return self._beside.load / self._before if self._beside else 1.0
 
     @staticmethod
     def of(measured: Measured, beside: CostModel | None = None) -> "DraftCost":

@@ -81,6 +81,8 @@ class Batch:
         All passes of one that is alone, until somebody waits.
         """
         self._drafting = 0.0
+        if (costs := self._costs()) is not None:
+            costs.hold(sum(reply.context.length for reply in self._replies))
         for reply in [one for one in self._replies if not (one.tokens or one.offer or one.left)]:
             self._resume(reply, None)
         is_read = any(reply.left for reply in self._replies)

@@ -178,6 +178,7 @@ class Controller:
         self._budget.begin()
         self._width.begin()
         self._costs.begin()
+        self._hold(history)
         settings = sampler.settings
         self._free.begin(sampler)
         if self.reader is not None:
@@ -220,7 +221,12 @@ class Controller:
     def _active(self) -> list[ManagedDrafter]:
         return [managed for managed in self.drafters if not managed.dropped]
 
+    def _hold(self, history: Sequence[int]) -> None:
+        if not self._costs.is_shared:  # else the passes attend to what all hold
+            self._costs.hold(len(history))
+
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        self._hold(history)
         due, able, limit = self._participants(history, min(limit, self._costs.largest - 1))
         learners = [*due, *able]
         if not learners and self._width.rows == 1:

@@ -137,7 +137,7 @@ def test_what_is_not_needed_or_takes_long_is_left_out(
     assert Calibrating(opened("off"), lambda: "").due_in(LONG_IDLE) is None
     slow = Calibrating(opened(), lambda: "")
     assert slow.due_in(LONG_IDLE) is not None
-    monkeypatch.setattr(CostModel, "seconds", lambda *_: 2 * module._SLOWEST_SECONDS)
+    monkeypatch.setattr(CostModel, "seconds", lambda *_: 2 * module._SLOWEST_STOPPED)
     assert slow.due_in(LONG_IDLE) is None
 
 
