@@ -240,9 +240,7 @@ class Calibrations:
         if kept is None or length < LEAST_HELD or _is_known(kept.measured.held, length):
             return None
         with context.use() as own, context.second(CONTEXT) as empty:
-            found = calibrate_held(
-                own, empty, kept.measured, _text(model), is_wanted=is_wanted
-            )
+            found = calibrate_held(own, empty, kept.measured, _text(model), is_wanted=is_wanted)
         if found is None:
             return None
         held = {length: found}

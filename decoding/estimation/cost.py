@@ -194,7 +194,8 @@ class CostModel:
             extra = extra * self._held / self._depths[place]
         plain = self._empty[1]
         self._measured = [
-            seconds + plain * more for seconds, more in zip(self._empty, extra.tolist(), strict=True)
+            seconds + plain * more
+            for seconds, more in zip(self._empty, extra.tolist(), strict=True)
         ]
         plain = self._measured[1]
         self._relative = [

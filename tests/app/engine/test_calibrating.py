@@ -24,7 +24,7 @@ from app.paths import Paths
 from backends.base import OutOfMemoryError
 from backends.chat.message import Message
 from decoding.estimation import calibration
-from decoding.estimation.cost import CostModel, Measured
+from decoding.estimation.cost import CostModel, Held, Measured
 from decoding.sampling.settings import SamplingSettings
 from tests.fixtures.heard import hurry
 
@@ -99,6 +99,31 @@ def test_the_user_comes_first_and_it_begins_again(opened: Open) -> None:
     assert (work.due_in(LONG_IDLE) or 0.0) < 0.0
     work.run(lambda: True)
     assert file.exists()
+
+
+def test_what_a_chat_holds_is_measured_in_it_and_known_at_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.learned.calibrations.LEAST_HELD", 8)
+    monkeypatch.setattr(calibration, "AGREEING", 1e9)
+    session = opened()
+    costs_file(session)
+    work, chat = Calibrating(session, lambda: ""), [5, 6, 7] * 4
+    with session.context.use() as context:
+        context.forward(chat, 0)
+    left = iter(range(9))
+    controller = session.drafting.controller
+    assert controller is not None
+    learned = list[Held]()
+    monkeypatch.setattr(controller.costs, "learn_held", learned.append)
+    work.run(lambda: next(left, None) is not None)
+    assert session.context.facts.tokens == chat
+    assert not learned
+    assert work.due_in(LONG_IDLE) is not None
+    work.run(lambda: True)
+    assert session.context.facts.tokens == chat
+    assert [list(held) for held in learned] == [[len(chat)]]
+    assert {1, 2, 4} <= learned[0][len(chat)].keys()
 
 
 def test_nothing_is_measured_while_it_is_not_allowed(

@@ -167,6 +167,9 @@ def test_nobody_waits_in_a_conversation_for_an_unsure_curve_to_be_improved(
         {"times": 0},
         {"times": "many"},
         {"switching": 2.0},
+        {"held": {"2000": {"4": 0.1}}},
+        {"held": {"0": {"1": 0.1}}},
+        {"held": {"2000": {"1": -0.1}}},
     ],
 )
 def test_what_makes_no_sense_is_measured_again(
@@ -243,3 +246,40 @@ def test_a_flat_curve_of_before_is_measured_further_and_a_steep_one_is_not(
         narrow = TargetContext(model, model.open(128))
         assert calibrations.target(model, narrow).points == kept
         calibrations.file(model.info).unlink()
+
+
+@pytest.mark.usefixtures("bare_home")
+def test_what_a_chat_holds_is_measured_once_for_about_as_many_tokens(
+    model: ScriptedModel, measuring: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring(STEADY, UNSURE)
+    start(model)
+    monkeypatch.setattr("app.learned.calibrations.LEAST_HELD", 20)
+    monkeypatch.setattr(
+        "app.learned.calibrations.calibrate_held",
+        lambda context, *_, **__: {1: context.length / 100, 4: context.length / 50},
+    )
+    calibrations = Calibrations(Paths.of_this_user(), [].append)
+    file, opened = calibrations.file(model.info), model.open(128)
+    assert file.exists()
+    context, measured = TargetContext(model, opened), list[int]()
+    for length in (19, 20, 30, 39, 41, 60, 100):
+        opened.truncate(0)
+        for _ in range(length):
+            opened.forward([0], 1)
+        held = calibrations.measure_held(model, context, lambda: True)
+        measured += [length] if held else []
+    assert measured == [20, 41, 100]
+    costs = start(model)
+    costs.hold(100_000)
+    assert costs.seconds(1) > 1.0, "kept for the next start"
+    stored = json.loads(file.read_text())
+    del stored["held"]  # as an earlier version wrote it
+    file.write_text(json.dumps(stored))
+    assert start(model).points == STEADY.seconds
+    measuring(UNSURE)
+    assert calibrations.measure_held(model, context, lambda: True)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"unsure": {"4": 0.5}}))
+    age(model, DAY)
+    start(model)
+    assert json.loads(file.read_text())["held"], "measured again, the curve keeps what it knows"

@@ -9,7 +9,13 @@ import pytest
 
 from backends.base import Context, Logits, PassStoppedError
 from backends.base.model import reads_of_one_token
-from decoding.estimation.calibration import MOST_TOKENS, calibrate, combined, ends_early
+from decoding.estimation.calibration import (
+    MOST_TOKENS,
+    calibrate,
+    calibrate_held,
+    combined,
+    ends_early,
+)
 from decoding.estimation.cost import WIDTHS, CostModel, Measured
 from tests.fixtures.simulator import H100, STREAMED, Curve, Recorded
 
@@ -218,6 +224,64 @@ def test_no_pass_begins_once_it_is_unwanted(
             is_wanted=lambda: len(context.passes) < passes,
         )
     assert len(context.passes) == passes
+
+
+class Attending(Slow):
+    """Passes also take time by tokens held: of one token 0.1 plain steps for 10, of more double."""
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        held = self.length - 1  # the one of a context for measuring takes nothing
+        self.now += self._plain * 0.01 * held * min(len(tokens), 2)
+        return super().forward(tokens, n_logits)
+
+
+@pytest.mark.parametrize("bounded", [None, 16])
+@pytest.mark.parametrize("stopped_after", [None, 0, 7])
+def test_what_is_held_is_measured_beside_an_empty_context_and_stays(
+    table: Callable, fake_context: Callable, bounded: int | None, stopped_after: int | None
+) -> None:
+    def opened() -> Attending:
+        return Attending(fake_context(table(0), n_ctx=128, n_chunk=16, depth=bounded), 0.01, 0.4)
+
+    deep, empty = opened(), opened()
+    empty.clock = deep.clock = lambda: deep.now + empty.now  # pyright: ignore
+    text = [1, 2, 3, 4, 5] * 8 + [1]
+    for start in range(0, 41, 8):
+        deep.forward(text[start : start + 8], len(text[start : start + 8]))
+    asked = iter(range(1 << 20))
+    known = Measured({n: 0.01 * (1 + 0.4 * (n - 1)) for n in (1, 2, 4, 16)})
+
+    def found() -> Mapping[int, float] | None:
+        return calibrate_held(
+            cast("Context", deep),
+            cast("Context", empty),
+            known,
+            TEXT,
+            deep.clock,
+            lambda: next(asked) != stopped_after,
+        )
+
+    if stopped_after is None:
+        assert found() == pytest.approx({1: 0.4, 2: 0.8, 4: 0.8, 16: 0.8})
+    else:
+        with pytest.raises(PassStoppedError):
+            found()
+    assert deep.tokens == text
+
+
+def test_timings_after_many_tokens_that_disagree_tell_nothing(
+    table: Callable, fake_context: Callable
+) -> None:
+    class Disturbed(Attending):
+        def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+            self.now += 0.001 * len(self.passes)
+            return super().forward(tokens, n_logits)
+
+    deep, empty = (Disturbed(fake_context(table(0), n_ctx=64), 0.01, 0.4) for _ in range(2))
+    deep.forward([1, 2], 2)
+    both = (cast("Context", deep), cast("Context", empty))
+    known = Measured({1: 0.01, 4: 0.02})
+    assert calibrate_held(*both, known, TEXT, lambda: deep.now + empty.now) is None
 
 
 class Replaying(Slow):

@@ -21,6 +21,60 @@ def test_between_points_it_is_a_straight_line() -> None:
     assert costs.relative(1) == 1.0
 
 
+HELD = {2000: {1: 0.2, 4: 0.5}, 4000: {1: 0.4, 4: 1.6}}
+"""Plain steps of 10 ms that passes take longer; those over 4 tokens by another kernel from some
+length on."""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "plain", "of_four"),
+    [(0, 10, 24), (1000, 11, 26.5), (2000, 12, 29), (3000, 13, 34.5), (8000, 18, 56)],
+)
+def test_what_is_held_adds_to_each_length_by_itself(
+    tokens: int, plain: float, of_four: float
+) -> None:
+    """Between two depths on a line, beyond the last in proportion."""
+    costs = CostModel(POINTS, held=HELD)
+    costs.hold(tokens)
+    assert 1000 * costs.seconds(1) == pytest.approx(plain)
+    assert 1000 * costs.seconds(4) == pytest.approx(of_four)
+    assert costs.of_draft(3) == pytest.approx(of_four / plain - 1.0)
+
+
+def test_between_lengths_what_is_held_adds_lies_on_a_line_and_goes_on() -> None:
+    costs = CostModel(POINTS, held={2000: {1: 0.2, 2: 0.15, 4: 0.5}})
+    costs.hold(2000)
+    added = [100 * (costs.seconds(n) - CostModel(POINTS).seconds(n)) for n in range(1, 9)]
+    assert added == pytest.approx([0.2, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.1]), "never less"
+
+
+def test_load_that_shows_after_many_tokens_is_not_what_they_cost() -> None:
+    """So that a short chat that follows begins with what is true of it."""
+    costs = CostModel(POINTS, held=HELD)
+    costs.hold(4000)
+    for _ in range(40):
+        costs.observe(1, 0.014)
+        costs.observe(4, 0.040)
+    costs.hold(0)
+    assert [costs.seconds(n) for n in (1, 4)] == pytest.approx([0.010, 0.024])
+    assert costs.load == pytest.approx(1.0)
+
+
+def test_where_nothing_was_measured_all_lengths_share_what_plain_steps_show() -> None:
+    costs = CostModel(POINTS)
+    costs.hold(4000)
+    for _ in range(60):
+        costs.observe(1, 0.020)
+    assert costs.of_draft(3) == pytest.approx(1.4)
+    assert not costs.has_drifted, "what so many tokens cost is no error"
+    costs.hold(100)
+    assert costs.has_drifted
+    costs.learn_held(HELD)
+    costs.hold(4000)
+    assert not costs.has_drifted
+    assert costs.seconds(1) == pytest.approx(0.014), "what it had learned was part of that"
+
+
 def test_load_that_all_passes_share_leaves_the_shape() -> None:
     costs = CostModel(POINTS)
     for _ in range(60):
