@@ -212,17 +212,15 @@ class Calibrating:
         calibrations = Calibrations(session.paths, lambda _: None)
         try:
             is_new = calibrations.improve_target(session.model, session.context, is_wanted)
+            if is_new:  # replies would delete it again, as theirs have drifted from older ones
+                session.drafting = replace(session.drafting, costs_file=None)
             held = calibrations.measure_held(session.model, session.context, is_wanted)
+            if held and session.drafting.controller is not None:
+                session.drafting.controller.costs.learn_held(held)
         except PassStoppedError:
             self._is_due = True
         except Exception:  # the next start measures it, and tells of errors
             return
-        else:
-            controller = session.drafting.controller
-            if held and controller is not None:
-                controller.costs.learn_held(held)
-            if is_new:  # replies would delete it again, as theirs have drifted from older ones
-                session.drafting = replace(session.drafting, costs_file=None)
 
 
 @dataclass(frozen=True, slots=True)

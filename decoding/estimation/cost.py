@@ -117,8 +117,9 @@ class CostModel:
 
     Attention takes time by tokens held and tokens of the pass: see hold. Every pass corrects it: a
     drift that all n share (other load), more slowly the shape of the curve at each n, and the
-    surcharge of trees over lines. points, switching, expert_share, changes, held: as in Measured. is_steady: whether the timings agreed. kept: where
-    changes cost time, the width of the step that is planned, to which drafts are compared; else 0.
+    surcharge of trees over lines. points, switching, expert_share, changes, held: as in Measured.
+    is_steady: whether the timings agreed. kept: where changes cost time, the width of the step that
+    is planned, to which drafts are compared; else 0.
     """
 
     def __init__(
@@ -140,7 +141,8 @@ class CostModel:
         self._first = 0.0
         """Seconds of the first pass of the present width, until the second one is known."""
         lengths = range(1, max(points) + 1)
-        self._empty = [0.0, *(_interpolated(self.points, n, expert_share) for n in lengths)]
+        known = (_interpolated(self.points, n, expert_share) for n in lengths)
+        self._empty = np.array([0.0, *known])
         self._held = 0
         self.learn_held(held or {})
         self._filled = [
@@ -192,11 +194,7 @@ class CostModel:
             extra = self._extra[place - 1] + share * (extra - self._extra[place - 1])
         elif place:
             extra = extra * self._held / self._depths[place]
-        plain = self._empty[1]
-        self._measured = [
-            seconds + plain * more
-            for seconds, more in zip(self._empty, extra.tolist(), strict=True)
-        ]
+        self._measured = (self._empty + extra * self._empty[1]).tolist()
         plain = self._measured[1]
         self._relative = [
             seconds / plain * math.exp(shape)

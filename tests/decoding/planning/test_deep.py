@@ -28,6 +28,10 @@ def _runs(known: Deep, depth: int, *, is_whole: bool = False) -> list[DeepOutcom
     ]
 
 
+def _pair(one: DeepOutcome) -> tuple[float, float]:
+    return one.auto, one.best
+
+
 def of_best(runs: list[DeepOutcome]) -> float:
     return statistics.fmean(one.auto / one.best for one in runs)
 
@@ -38,9 +42,7 @@ def test_each_kind_of_text_is_never_slower_and_near_the_best_length(known: Deep)
         runs = _runs(known, depth)
         kinds = {kind: [one for one in runs if one.kind == kind] for kind in known.acceptance}
         for kind, of in kinds.items():
-            auto, best = (
-                statistics.fmean(f) for f in zip(*((o.auto, o.best) for o in of), strict=True)
-            )
+            auto, best = (statistics.fmean(each) for each in zip(*map(_pair, of), strict=True))
             print(f"\n| {known.name} | {depth} | {kind} | {auto:.2f}/{best:.2f} |", end="")
         assert min(one.auto for one in runs) >= 0.98
         assert of_best(runs) >= 0.95 or known is COSTLY
