@@ -247,8 +247,9 @@ class Stages:
         """Keep what was trained, for as long as its model's file is the same."""
         info, method = session.model.info, self._order.method
         own = next(one for one in found if one.name == TRAINED and one.temperature == USUAL)
+        name = Path(self._options.model or info.name).name.removesuffix(".gguf")
         made = Registered(
-            name=f"{info.name[:40]}-{method}",
+            name=f"{name[:40]}-{method}",
             method=method,
             target=fingerprint(self._run.target),
             model=self._run.target.name,

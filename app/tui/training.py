@@ -21,11 +21,13 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
+from app.loading.select import lasting_name
 from app.printable import printable
 from app.tui.downloads import time_left
 from app.tui.screens.lists import ListScreen, more_row
 from backends.base import DownloadStoppedError, SpecchatError
 from models.bounded_files import read_object
+from models.reference import Reference
 
 COMMAND = (sys.executable, "-P", "-m", "specchat", "models", "train")
 
@@ -36,13 +38,13 @@ _FRESH_SECONDS = 10.0
 class TrainingJob:
     """The command for a model, as a job of Downloads; it only plans with --dry-run."""
 
-    def __init__(self, states: Path, model: str, options: Sequence[str]) -> None:
+    def __init__(self, states: Path, model: Reference, options: Sequence[str]) -> None:
         """states: the folder of runs. Raises OSError: no process can be started."""
-        self._states, self._model, self._is_stopped = states, model, False
+        self._states, self._model, self._is_stopped = states, model.path, False
         self._is_plan = "--dry-run" in options
         self._output = b"", b""
         self._process = subprocess.Popen(
-            [*COMMAND, model, "--json", *options],
+            [*COMMAND, lasting_name(model), "--json", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,17 +89,17 @@ class TrainingJob:
             raise SpecchatError("no drafter was trained", *why) from error
 
 
-def unfinished(states: Path, model: str) -> Mapping[str, Any]:
+def unfinished(states: Path, model: Path) -> Mapping[str, Any]:
     """The state of a model's run that was stopped; empty if none was."""
     state, age = _newest(states, model)
     return state if age > _FRESH_SECONDS else {}
 
 
-def _newest(states: Path, model: str) -> tuple[Mapping[str, Any], float]:
+def _newest(states: Path, model: Path) -> tuple[Mapping[str, Any], float]:
     """What a model's runs wrote last, and its age in seconds; empty without one."""
     found = [(_age(file), read_object(file)) for file in states.glob("*/state.json")]
     for age, state in sorted(found, key=itemgetter(0)):
-        if state.get("target") == model:
+        if state.get("target") == str(model):
             return state, age
     return {}, 0.0
 

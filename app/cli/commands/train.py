@@ -16,7 +16,7 @@ from app.cli.session import phases
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR
-from app.loading.select import choose_model, expected_backend
+from app.loading.select import choose_model, expected_backend, lasting_name
 from app.loading.session_options import SessionOptions, check_ranges
 from app.paths import Paths
 from app.process import lower_priority
@@ -73,11 +73,11 @@ def train(
 
     It says before what that takes and whether it can pay. Ctrl-C stops; the same command goes on.
     """
-    options = replace(option_values.own_options(context), model=model)
+    options, paths = option_values.own_options(context), Paths.of_this_user()
     check_ranges(options)
     check_backend(options.backend)
-    paths = Paths.of_this_user()
     reference = at_hand(choose_model(model, paths, forms(options.backend)))
+    options = replace(options, model=lasting_name(reference))
     choice = chosen(method, reference, expected_backend(reference, options.backend))
     order = Order(
         method=choice.method, minutes=minutes, seed=seed, chats=chats,

@@ -370,8 +370,8 @@ class ModelCommands(Commands):
         self.view.require_model()
         loaded = self.engine.status.loaded
         assert loaded is not None, "it was asked for"
-        model, states = str(loaded.reference.path), self.engine.paths.training
-        stopped = unfinished(states, model)
+        reference, states = loaded.reference, self.engine.paths.training
+        stopped = unfinished(states, reference.path)
         if what == "stop":
             self.downloads.stop(_TRAINING)
         elif progress := self.store.downloads.get(_TRAINING):
@@ -382,7 +382,7 @@ class ModelCommands(Commands):
             self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
         else:
             options = options_of(stopped) if what == "start" else ["--dry-run"]
-            job = TrainingJob(states, model, options)
+            job = TrainingJob(states, reference, options)
             self.downloads.run(_TRAINING, job, lambda: self._tell_of_training(job.result()))
 
     def _tell_of_training(self, told: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from app.paths import Paths
 from app.tui import training
 from app.tui.training import TrainScreen, options_of, unfinished, words_of
 from backends.base import DownloadStoppedError, SpecchatError
+from models.reference import Reference
 from tests.app.tui.conftest import Chat
 from tests.fixtures.small_app import compare_screen, small_app
 
@@ -35,7 +36,7 @@ RESULT = {
 TRAINER = """
 import json, sys, time
 from pathlib import Path
-folder, model = Path({folder!r}), sys.argv[1]
+folder = Path({folder!r})
 if "--dry-run" in sys.argv:
     print(json.dumps({{"plan": {plan!r}}}))
 elif (folder / "fails").exists():
@@ -44,7 +45,8 @@ elif (folder / "fails").exists():
 else:
     run = folder / "run"
     run.mkdir(exist_ok=True)
-    state = dict(stage="train", done=17, total=50, seconds_left=3000, target=model)
+    target = (folder / "target").read_text()
+    state = dict(stage="train", done=17, total=50, seconds_left=3000, target=target)
     (run / "state.json").write_text(json.dumps(state))
     for _ in range(6000):
         if (folder / "go").exists():
@@ -73,6 +75,9 @@ def words(chat: Chat) -> str:
 async def begun(chat: Chat) -> None:
     """Look at the prediction and begin the training."""
     await chat.ready()
+    loaded = chat.app.engine.status.loaded
+    assert loaded
+    (chat.app.engine.paths.training / "target").write_text(str(loaded.reference.path))
     await chat.say("/train")
     await chat.until("to reach here: 1.82 accepted")
     await chat.press("enter")
@@ -116,7 +121,7 @@ async def test_what_fails_is_told_with_the_reason(chat: Chat, runs: Path) -> Non
 
 async def test_it_ends_with_the_app(chat: Chat, runs: Path) -> None:
     await begun(chat)
-    job = training.TrainingJob(runs, "another.gguf", [])
+    job = training.TrainingJob(runs, Reference("another.gguf", Path("another.gguf")), [])
     assert job.running
     chat.screen.downloads.run("another", job, lambda: None)
     chat.screen.downloads.stop_all()
@@ -158,7 +163,7 @@ def test_states_in_words(state: dict[str, object], shown: str) -> None:
 def test_a_damaged_state_is_none(runs: Path, content: bytes) -> None:
     (runs / "run").mkdir()
     (runs / "run" / "state.json").write_bytes(content)
-    assert not unfinished(runs, "model.gguf")
+    assert not unfinished(runs, Path("model.gguf"))
 
 
 def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
@@ -167,20 +172,20 @@ def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
     order = {"method": "hydra", "minutes": 3.0, "seed": 0, "chats": True, "base": "", "system": "x"}
     facts = {"stage": "train", "done": 1, "total": 2, "target": "one.gguf", "order": order}
     state.write_text(json.dumps(facts))
-    assert not unfinished(runs, "one.gguf")  # it may be under way
+    assert not unfinished(runs, Path("one.gguf"))  # it may be under way
     os.utime(state, (time.time() - 60, time.time() - 60))
-    found = unfinished(runs, "one.gguf")
+    found = unfinished(runs, Path("one.gguf"))
     assert words_of(found) == "train, 50 %"
     goes_on = ["--anyway", "--method", "hydra", "--minutes", "3.0", "--chats"]
     assert options_of(found) == goes_on
-    assert options_of(unfinished(runs, "other.gguf")) == ["--anyway"]
+    assert options_of(unfinished(runs, Path("other.gguf"))) == ["--anyway"]
 
 
 def test_a_command_that_tells_nothing_has_failed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", ""))
-    job = training.TrainingJob(tmp_path, "model.gguf", [])
+    job = training.TrainingJob(tmp_path, Reference("model.gguf", Path("model.gguf")), [])
     while job.running:
         time.sleep(0.01)
     with pytest.raises(SpecchatError, match="nothing was told"):
