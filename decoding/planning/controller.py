@@ -15,7 +15,7 @@ from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel
 from decoding.events import Cause, Decision, EmptyDraft, Step, total_seconds
-from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, expected_tokens
+from decoding.planning.free_drafting import FreeDrafting, Offer, Proposed, best_of_each_length
 from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner, Probing
@@ -290,7 +290,7 @@ class Controller:
             if managed.planned is None or managed.shared_lines is None  # whose width trees have
         ]
         width = self._costs.kept = self._width.choose(
-            [expected_tokens(proposed), *(expected for expected, _ in worth)],
+            [best_of_each_length(proposed), *(expected for expected, _ in worth)],
             self.rate,
             self._budget.affordable,
             [cautious for _, cautious in worth],

@@ -1,10 +1,11 @@
 """The best length and the best tree to draft: expected tokens against the time they cost."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,11 @@ NOTHING = LengthPlan(0, 0.0)
 
 Option = tuple[int, float, float]
 """Number of drafted tokens, expected number of accepted ones, and cost."""
+
+
+def expected_tokens(acceptance: Iterable[float]) -> Iterator[float]:
+    """Expected accepted tokens of drafts of 1, 2 and more; acceptance: as in best_length."""
+    return accumulate(accumulate(acceptance, mul))
 
 
 def best_length(
@@ -67,16 +73,11 @@ def options(
     drafted: int = 0,
 ) -> list[Option]:
     """All lengths that best_length compares, ascending."""
-    lengths: list[Option] = []
-    expected, joint = 0.0, 1.0
-    spent = costs.of_draft(drafted)
-    longest = costs.largest - 1 - drafted
-    for count, accepted in enumerate(acceptance[:longest], start=1):
-        joint *= accepted
-        expected += joint
-        cost = costs.of_draft(drafted + count) - spent + count * draft_cost + start_cost
-        lengths.append((count, expected, cost))
-    return lengths
+    spent, longest = costs.of_draft(drafted), costs.largest - 1 - drafted
+    return [
+        (count, more, costs.of_draft(drafted + count) - spent + count * draft_cost + start_cost)
+        for count, more in enumerate(expected_tokens(acceptance[:longest]), start=1)
+    ]
 
 
 def best_affordable(lengths: Sequence[Option], rate: float, affordable: float) -> LengthPlan:
@@ -112,14 +113,12 @@ def predicted_speedup(
 
     acceptance: by position. draft_cost, start_cost: of a drafted token, and of starting a draft.
     """
-    best = 0.0
-    expected, joint = 1.0, 1.0
-    for count in range(1, min(limit + 1, costs.largest)):
-        joint *= acceptance(count - 1)
-        expected += joint
-        cost = 1.0 + costs.of_draft(count) + count * draft_cost + start_cost
-        best = max(best, expected / cost)
-    return best
+    expected = expected_tokens(map(acceptance, range(min(limit, costs.largest - 1))))
+    speedups = (
+        (1.0 + more) / (1.0 + costs.of_draft(count) + count * draft_cost + start_cost)
+        for count, more in enumerate(expected, start=1)
+    )
+    return max(speedups, default=0.0)
 
 
 def break_even(

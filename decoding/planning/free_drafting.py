@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, PointMassLine
 from decoding.drafters.forced_tokens import with_evidence
 from decoding.estimation.cost import CostModel
-from decoding.planning.draft_length import NOTHING, Option, best_affordable, options
+from decoding.planning.draft_length import (
+    NOTHING,
+    Option,
+    best_affordable,
+    expected_tokens,
+    options,
+)
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
@@ -60,17 +66,11 @@ Proposed = tuple[ManagedDrafter, Draft, Sequence[float]]
 """A proposal, sent or not, and the acceptance of each token, given that all before it are."""
 
 
-def expected_tokens(proposals: Sequence[Proposed]) -> list[Option]:
+def best_of_each_length(proposals: Sequence[Proposed]) -> list[Option]:
     """Of drafts of each length, the best proposal's; drafting them costs nothing."""
-    longest = max((len(acceptance) for *_, acceptance in proposals), default=0)
-    best = [0.0] * (1 + longest)
-    for *_, acceptance in proposals:
-        joint, total = 1.0, 0.0
-        for count, share in enumerate(acceptance, start=1):
-            joint *= share
-            total += joint
-            best[count] = max(best[count], total)
-    return [(count, more, 0.0) for count, more in enumerate(accumulate(best, max))]
+    each = zip_longest(*(expected_tokens(shares) for *_, shares in proposals), fillvalue=0.0)
+    best = accumulate(map(max, each), max, initial=0.0)
+    return [(count, more, 0.0) for count, more in enumerate(best)]
 
 
 class FreeDrafting:

@@ -15,6 +15,7 @@ from decoding.planning.draft_length import (
     best_affordable,
     best_length,
     best_shape,
+    expected_tokens,
     likeliest,
     options,
     predicted_speedup,
@@ -243,13 +244,8 @@ class ModelDraftPlanner:
 
 def _drafts(acceptance: Sequence[float], draw: float, start: float) -> list[Option]:
     """Drafts of each length from 0 on, and what drafting them costs."""
-    drafts: list[Option] = [(0, 0.0, 0.0)]
-    total, joint = 0.0, 1.0
-    for count, share in enumerate(acceptance, start=1):
-        joint *= share
-        total += joint
-        drafts.append((count, total, start + count * draw))
-    return drafts
+    lengths = enumerate(expected_tokens(acceptance), start=1)
+    return [(0, 0.0, 0.0), *((count, more, start + count * draw) for count, more in lengths)]
 
 
 class _WorthOneMore:
