@@ -56,11 +56,7 @@ class BatchMeans:
 
 @dataclass(slots=True)
 class DrafterStatistics:
-    """Counters of one drafter in one reply.
-
-    A step whose draft combines several drafters' tokens counts for each of them; its drafting time
-    is divided in proportion to their drafted tokens.
-    """
+    """Counters of one drafter in one reply."""
 
     steps: int = 0
     drafted: int = 0
