@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Form
 from gguf import GGUFValueType as Kind
 from numpy.typing import NDArray
 
-from backends.base import DiskFullError
+from backends.base import DiskFullError, ModelError
 from backends.base.safe_files import make_private_folder, open_regular, private_opener, write_whole
 
 Stored = dict[str, NDArray[Any]]
@@ -39,18 +39,14 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def read(path: Path, *names: str) -> tuple[dict[str, Any], Stored]:
-    """Facts, and the arrays of these names, or all.
-
-    Raises:
-        OSError, ValueError: it is not there, or damaged.
-    """
+    """Facts, and the arrays of these names, or all. Raises ModelError: it is gone, or damaged."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as stored:
             facts = json.loads(bytes(stored[_FACTS]))
             wanted = names or (name for name in stored.files if name != _FACTS)
             return facts, {name: stored[name] for name in wanted}
-    except (BadZipFile, EOFError, KeyError) as error:
-        raise ValueError(str(error)) from error
+    except (BadZipFile, EOFError, KeyError, OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read", str(error)) from error
 
 
 _ARCHITECTURE = "general.architecture"

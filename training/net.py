@@ -200,8 +200,8 @@ class Head(Net):
         self.output = self._rows(self.vocabulary)
         first = (cache.sample(number) for number in range(min(len(cache), _FOR_SPREADS)))
         # without a prompt's first token, which is far off
-        squares = [(sample.states[1:, self.read] ** 2).mean((0, 2)) for sample in first]
-        self.spread = np.sqrt(np.mean(squares, axis=0)).astype(np.float32)
+        squares = [(sample.states[1:] ** 2).mean((0, 2)) for sample in first]
+        self.spread = np.sqrt(np.mean(squares, axis=0)).astype(np.float32)[self.read]
 
     def write_folder(self, folder: Path, config: Mapping[str, Any], tensors: Stored) -> None:
         """Facts and tensors as folders of heads have them. d2t: from numbers to ids."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class SampleCache:
         self._paths = dict[str, Path]()
         """By id, in order."""
         for path in sorted(folder.glob("*.npz")):
-            about, stored = self._read(path, "tokens")
+            about, stored = read(path, "tokens")
             self._count(path, about["id"], len(stored["tokens"]) - about["first"])
 
     def _check(self) -> None:
@@ -103,12 +103,6 @@ class SampleCache:
         if differing:
             what, how = f"the samples in {self.folder} cannot be used", ", ".join(differing)
             raise UsageError(what, f"they differ in {how}", "Remove them to begin anew.")
-
-    def _read(self, path: Path, *names: str) -> tuple[dict[str, Any], Stored]:
-        try:
-            return read(path, *names)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"the sample in {path} cannot be read", str(error)) from error
 
     def _count(self, path: Path, name: str, tokens: int) -> None:
         self._paths[name] = path
@@ -147,7 +141,7 @@ class SampleCache:
 
     def sample(self, number: int) -> Sample:
         """Read one. Raises ModelError: its file is gone or damaged."""
-        about, stored = self._read(list(self._paths.values())[number])
+        about, stored = read(list(self._paths.values())[number])
         tokens, shown = stored["tokens"], slice(about["first"] - 1, None)
         likely = np.zeros((len(tokens), LIKELY), np.int32)
         logs = np.zeros((len(tokens), LIKELY), np.float32)

@@ -113,8 +113,8 @@ class GgufFile:
         )
         last = _last(shape, lambda name: self.values(f"blk.{layers - 1}.{name}.weight"))
         if are_pairs and for_head and last:
-            last["attn_q"] = halved(last["attn_q"], shape.heads)
-            last["attn_k"] = halved(last["attn_k"], shape.kv_heads)
+            for name, count in (("attn_q", shape.heads), ("attn_k", shape.kv_heads)):
+                last[name] = regrouped(last[name], count, in_pairs=False)
         embeddings = self.values("token_embd.weight").astype(np.float16)
         has_output = "output.weight" in self._tensors
         output = self.values("output.weight").astype(np.float16) if has_output else embeddings
@@ -165,13 +165,7 @@ def _last(shape: LayerShape, read: Callable[[str], Matrix]) -> dict[str, Matrix]
     return found if all(found[name].shape == shapes[name] for name in LAYER) else {}
 
 
-def halved(weights: Matrix, heads: int) -> Matrix:
-    """Rows of queries or keys whose rotated pairs lie half a head apart, from neighbours."""
-    pairs = weights.reshape(heads, -1, 2, weights.shape[1])
-    return pairs.swapaxes(1, 2).reshape(weights.shape)
-
-
-def neighboured(weights: Matrix, heads: int) -> Matrix:
-    """The reverse."""
-    pairs = weights.reshape(heads, 2, -1, weights.shape[1])
-    return pairs.swapaxes(1, 2).reshape(weights.shape)
+def regrouped(weights: Matrix, heads: int, *, in_pairs: bool) -> Matrix:
+    """Rows of queries or keys with rotated pairs as neighbours, or half a head apart."""
+    sizes = (heads, 2, -1) if in_pairs else (heads, -1, 2)
+    return weights.reshape(*sizes, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)

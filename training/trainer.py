@@ -200,7 +200,7 @@ _PARTS = "weights", "means", "squares"
 
 
 def weights_of(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """What training has kept. Raises OSError: nothing."""
+    """What training has kept. Raises ModelError: nothing."""
     return read(folder / BEST)[1]
 
 

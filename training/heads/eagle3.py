@@ -16,7 +16,7 @@ from training.arrays import Array, Weights
 from training.files import Stored, add, finish, writer_as
 from training.layer import Positions
 from training.net import Batch, Head
-from training.source import LAYER, neighboured
+from training.source import LAYER, regrouped
 
 FC, NORM, OF_STATE, BLOCK = "fc.weight", "output_norm.weight", "blk.0.attn_norm_2.weight", "blk.0."
 PUBLISHED = {
@@ -132,7 +132,8 @@ class Eagle3(Head):
         for name, values in tensors.items():
             stored = values
             if name.startswith((f"{BLOCK}attn_q.", f"{BLOCK}attn_k.")):
-                stored = neighboured(values, shape.heads if "attn_q" in name else shape.kv_heads)
+                heads = shape.heads if "attn_q" in name else shape.kv_heads
+                stored = regrouped(values, heads, in_pairs=True)
             form = output if name == "output.weight" else layer
             add(writer, name, stored, Form.F32 if stored.ndim == 1 else form)
         writer.add_tensor("d2t", self.vocabulary.drafted)
