@@ -57,6 +57,35 @@ def test_one_that_ends_or_is_stopped_leaves_the_others_as_they_are() -> None:
     assert len(together.said(1)) < 40
 
 
+@pytest.mark.parametrize("is_program", [True, False])
+def test_prompts_are_read_in_blocks_beside_the_passes_of_programs_that_write(
+    is_program: bool,
+) -> None:
+    together = Together((0.1, 0.1, 0.1), CURVES["linear"], tokens=60)
+    for sequence in together.sequences:
+        sequence.n_chunk = 64
+    together.first.exact_batch = 64
+    together.begin(0)
+    together.begin(1, is_program=is_program)
+    for _ in range(4):
+        together.batch.step()
+    together.begin(2, prompt=640)
+    read, said = list[int](), len(together.said(0))
+    while not together.steps[2]:
+        before = together.sequences[2].length
+        together.batch.step()
+        read.append(together.sequences[2].length - before)
+    whole_blocks = [64] * 10
+    assert (read[:10] == whole_blocks) == is_program  # a person's pass would wait for a block
+    assert len(together.said(0)) - said >= 10  # in the pass of those who write
+    while len(together.batch):
+        together.batch.step()
+    assert [together.said(place) for place in range(2)] == [
+        together.written(place) for place in range(2)
+    ]
+    assert together.said(2) == together.written(2, prompt=640)
+
+
 def test_one_that_is_alone_goes_on_until_somebody_waits() -> None:
     together = Together((0.5, 0.5), CURVES["flat"])
     together.is_awaited = False
