@@ -29,6 +29,9 @@ _SCHEMA, _STATE = 1, "state.json"
 _WRITE_SECONDS = 1.0
 """Between two notes of the progress, which the app reads."""
 
+_TELLING = 0.05
+"""Share of a stage whose time tells that of the rest: answers that grow side by side end late."""
+
 _LOOK_SECONDS = 0.5
 """Between two looks at whether an answer in another process is still in progress."""
 
@@ -181,7 +184,7 @@ class Run:
         assert self.plan is not None, "it has begun"
         seconds = self.plan.seconds
         each = seconds[now.stage] / max(now.total, 1)
-        if now.done > first and spent > _WRITE_SECONDS:
+        if now.done - first > _TELLING * now.total:
             each = spent / (now.done - first)
         later = sum(seconds[stage] for stage in self._later(now.stage))
         return max(now.total - now.done, 0) * each + later
