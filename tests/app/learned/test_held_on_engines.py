@@ -24,8 +24,8 @@ def check(model: Model) -> None:
     assert found is not None
     assert found.keys() == {1, 2, 4, 8}
     assert context.tokens == CHAT
-    rows = [one.forward([5, 6], 2).copy() for one in (context, other)]
-    np.testing.assert_allclose(*rows, atol=1e-3)
+    after, expected = (one.forward([5, 6], 2).copy() for one in (context, other))
+    np.testing.assert_allclose(after, expected, atol=1e-3)
     for one in (context, empty, other):
         one.close()
 
