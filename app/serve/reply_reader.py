@@ -190,7 +190,8 @@ class _Changes:
     def tell(self) -> None:
         """Wake who waits; on any thread, also after the loop has ended."""
         is_due = not self._is_told and time.monotonic() >= self._due
-        if is_due or self._answer.is_done:
+        # The end of the text comes before the end: what is kept of a reply is on disk by then.
+        if is_due or self._answer.is_done or self._answer.finish_reason is not None:
             self._is_told = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._changed.set)
