@@ -203,9 +203,13 @@ class Run:
         self._written = time.monotonic()
         facts = {"schema": _SCHEMA, "target": str(self.target), "order": asdict(self.order)}
         facts["plan"] = asdict(self.plan)
+        self.keep(_STATE, json.dumps(facts | asdict(progress)))
+
+    def keep(self, name: str, content: str) -> None:
+        """Write a file of the run. Raises DiskFullError."""
         try:
             make_private_folder(self.folder)
-            write_whole(self.folder / _STATE, json.dumps(facts | asdict(progress)))
+            write_whole(self.folder / name, content)
         except OSError as error:
             raise DiskFullError("nothing can be kept of a training", str(error)) from error
 

@@ -48,7 +48,7 @@ from app.training.rollout import (
 )
 from app.training.run import Progress, Run
 from backends.base import DraftUnavailableError, OutOfMemoryError, Rollback
-from backends.base.safe_files import read_bounded, write_whole
+from backends.base.safe_files import read_bounded
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram import Passage
 from decoding.estimation.cost import CostModel
@@ -327,7 +327,7 @@ class Stages:
             ask = partial(to_ask, template=session.template, system=order.system, seed=order.seed)
             parts = mixed(ask(found.public), ask(found.own)), ask(found.tested, draws=1)
             asked = [[asdict(one) for one in part] for part in parts]
-            write_whole(file, json.dumps([*asked, found.marks]))
+            self._run.keep(file.name, json.dumps([*asked, found.marks]))
         *asked, marks = json.loads(read_bounded(file, _MOST_ASKED))
         trained, tested = ([Asked(**one) for one in part] for part in asked)
         return trained, tested, marks
