@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,9 +16,12 @@ import pytest
 from app.history.store import open_history, remove_chat
 from app.learned.registered import registered
 from app.paths import Paths
+from app.training import stages
+from app.training.answers import Harvest, open_harvest
 from app.training.plan import Stage
 from app.training.run import Progress, Run
 from app.training.stages import Stages
+from backends.base import Model, OutOfMemoryError
 from tests.app.conftest import Specchat
 from tests.fixtures.quick_training import LIBRARIES, PLAN, quicken
 from tests.fixtures.tiny.kinds import Tiny
@@ -80,9 +83,17 @@ def test_what_cannot_pay_is_not_begun(
 @pytest.mark.parametrize("method", ["eagle3", "mtp"])
 @pytest.mark.usefixtures("quick")
 def test_a_dry_run_measures_and_leaves_nothing(
-    method: str, specchat: Specchat, target: Path, tiny: Tiny
+    method: str, specchat: Specchat, target: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The models that bring next-token layers keep a running state: one answer at a time."""
+
+    def opened(model: Model, n_ctx: int, width: int, taps: Sequence[int]) -> Harvest:
+        if width > 8:
+            raise OutOfMemoryError("there is no room for so many")
+        return open_harvest(model, n_ctx, width, taps)
+
+    monkeypatch.setattr(stages, "open_harvest", opened)
+    monkeypatch.setattr(stages, "_WIDTHS", (8, 16))
     model = tiny("qwen35") if method == "mtp" else target
     told = specchat("models", "train", str(model), "--minutes", "0.1", "--dry-run", "--json")
     assert told.returncode == 0, told.stderr
