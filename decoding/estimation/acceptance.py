@@ -55,6 +55,17 @@ _BIAS_MEMORY = 0.98
 """Share of the bias kept per judged token or step: about the last 50 matter. A guess; not
 measured."""
 
+_OF_ALL = 15.0
+"""Observations of one reply of several that what all of them showed counts for."""
+
+_TRIED = 20.0
+"""Judged tokens of one reply of several until which it is hoped to suit a drafter. Simulated on an
+H100 with 2 and 4 replies of one and of two kinds, seven places and six texts, the worst place makes
+0.951 of the best fixed length of each kind with these; 0.940 with 35 tokens, 0.924 if all count for
+20, 0.888 without hope, 0.79 with one bias a reply in place of counts of its own."""
+
+_MOST_HOPED = 0.99
+
 _CARRIED = 20.0
 """Most observations that counts of earlier sessions count for, a third of a full count, as the next
 text may differ. A guess; not measured."""
@@ -86,14 +97,18 @@ class Acceptance:
 
     A key is any string; its count is a Beta posterior with decay. The bias, in log odds, is shared
     by all keys, so that a text that suits the drafter shows within a few tokens. is_trial: whether
-    counts are the expectation of a trial, as no token was judged yet.
+    counts are the expectation of a trial, as no token was judged yet. is_shared: whether replies
+    are written side by side: then, in place of the bias, each has counts of its own, to which those
+    of all are a prior, as most tokens that these count are of other texts.
     """
 
     def __init__(
         self, counts: Mapping[str, tuple[float, float]] | None = None, *, is_trial: bool = False
     ) -> None:
         self.is_trial = is_trial
+        self.is_shared = False
         self._counts: dict[str, Count] = {}
+        self._of_reply: dict[str, Count] = {}
         self._bias = 0.0
         for key, (accepted, judged) in (counts or {}).items():
             share = min(1.0, _CARRIED / judged) if judged > 0 else 0.0
@@ -104,18 +119,25 @@ class Acceptance:
         return {key: (count.accepted, count.judged) for key, count in self._counts.items()}
 
     def beside(self) -> "Acceptance":
-        """For another reply at the same time: what one learns both know, but each has its bias."""
+        """For another reply at the same time: what one learns both know."""
         other = Acceptance(is_trial=self.is_trial)
         other._counts = self._counts
         return other
 
     def begin(self) -> None:
         self._bias = 0.0
+        self._of_reply.clear()
 
     def mean(self, key: str, prior: float) -> float:
-        """Acceptance of a key over all replies, given that the tokens before are accepted."""
+        """Acceptance of a key, given that the tokens before are accepted.
+
+        Over all replies, or of this one where it is one of several.
+        """
         count = self._counts.get(key)
-        return prior if count is None else count.mean(prior)
+        mean = prior if count is None else count.mean(prior)
+        if self.is_shared and (own := self._of_reply.get(key)):
+            return (own.accepted + _OF_ALL * mean) / (own.judged + _OF_ALL)
+        return mean
 
     def share(self, key: str) -> float | None:
         """Observed share of accepted tokens of a key; None without observations."""
@@ -127,10 +149,15 @@ class Acceptance:
         count = self._counts.get(key)
         return count.judged if count else 0.0
 
+    def judged_here(self, key: str) -> float:
+        """As judged, in this reply."""
+        count = self._of_reply.get(key)
+        return count.judged if count else 0.0
+
     def in_this_reply(self, mean: float, better: float = 0.0) -> float:
-        """A mean over all replies, shifted by this reply's bias and by better, in log odds."""
+        """A mean, shifted by this reply's bias, if it is alone, and by better, in log odds."""
         mean = min(max(mean, LEAST), 1.0 - LEAST)
-        shift = self._bias + better
+        shift = better if self.is_shared else self._bias + better
         if shift == 0.0:
             return mean
         return 1.0 / (1.0 + (1.0 / mean - 1.0) * math.exp(-shift))
@@ -142,7 +169,8 @@ class Acceptance:
     def add(self, key: str, accepted: bool) -> None:
         """Count one judged token of a key."""
         self.is_trial = False
-        self._counts.setdefault(key, Count()).add(accepted)
+        for counts in (self._counts, self._of_reply):
+            counts.setdefault(key, Count()).add(accepted)
 
     def fade(self, key: str) -> bool:
         """Let counts of a key say less; whether there are any."""
@@ -217,12 +245,20 @@ class AcceptanceEstimates:
     def at_position(self, position: int) -> float:
         return self.by_position(position, 1)[0]
 
+    def hoped(self, count: int) -> list[float]:
+        """By position, of one reply of several.
+
+        At one standard error more until it has shown what it is like: it may suit the drafter
+        though others do not, and then what that shows is worth more than it costs.
+        """
+        estimates = self.by_position(0, count)
+        judged = self.acceptance.judged_here(self._any_position)
+        if judged >= _TRIED:
+            return estimates
+        return [min(one, _MOST_HOPED) for one in _shifted(estimates, 1.0, _OF_ALL + judged)]
+
     def shifted(self, estimates: Sequence[float], errors: float) -> list[float]:
-        judged = self.acceptance.judged(self._any_position)
-        return [
-            min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
-            for mean in estimates
-        ]
+        return _shifted(estimates, errors, self.acceptance.judged(self._any_position))
 
     @property
     def mean_at_any_position(self) -> float:
@@ -287,6 +323,14 @@ class AcceptanceEstimates:
         self.acceptance.add(key, accepted)
         if self.text_kind:
             self.acceptance.add(f"{key}:{self.text_kind}", accepted)
+
+
+def _shifted(estimates: Sequence[float], errors: float, judged: float) -> list[float]:
+    """Estimates by so many tokens, shifted by standard errors."""
+    return [
+        min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
+        for mean in estimates
+    ]
 
 
 def _log_odds(share: float) -> float:

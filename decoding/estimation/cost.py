@@ -144,6 +144,8 @@ class CostModel:
         known = (_interpolated(self.points, n, expert_share) for n in lengths)
         self._empty = np.array([0.0, *known])
         self._held = 0
+        self._row: dict[int, float] = {}
+        """Cost of a row at best, by how many share passes, as long as the curve is as it is."""
         self.learn_held(held or {})
         self._filled = [
             next((width for width in self._changes if width >= n), n)
@@ -200,6 +202,7 @@ class CostModel:
             seconds / plain * math.exp(shape)
             for seconds, shape in zip(self._measured, self._shape, strict=True)
         ]
+        self._row.clear()
 
     @property
     def changes(self) -> Mapping[int, float]:
@@ -231,14 +234,15 @@ class CostModel:
     def _of_share(self, n: int) -> float:
         """Cost of a sequence's n tokens, in the plain steps of one that is alone.
 
-        At best: whether the others draft nothing, or as much, so that a step of the curve pays for
-        all. Who shares out the rows knows better.
+        At best: with as many rows of others in the pass as make a row cheapest. Who shares out the
+        rows knows better.
         """
-        relative, last, count = self._relative, len(self._relative) - 1, self.sequences
-        plain = relative[self.width(min(count, last))]
-        alone = relative[self.width(min(count + n - 1, last))]
-        alike = relative[self.width(count * n)] if count * n <= last else math.inf
-        return plain / count + min(alone - plain, (alike - plain) / count)
+        relative, count = self._relative, min(self.sequences, len(self._relative) - 1)
+        plain, further = relative[self.width(count)], range(count + 1, len(relative))
+        if n > 1 and count not in self._row:
+            prices = ((relative[self.width(m)] - plain) / (m - count) for m in further)
+            self._row[count] = max(min(prices, default=math.inf), 0.0)
+        return plain / self.sequences + ((n - 1) * self._row[count] if n > 1 else 0.0)
 
     def width(self, n: int) -> int:
         """Tokens that a pass over n is filled up to: the next width that is known, else n."""
@@ -355,6 +359,7 @@ class CostModel:
 
     def _reshape(self, n: int, change: float) -> None:
         self._shape[n] += change
+        self._row.clear()
         self._relative[n] = self._measured[n] / self._measured[1] * math.exp(self._shape[n])
 
     def _confirm(self, surprise: float) -> None:

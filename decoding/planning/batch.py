@@ -27,10 +27,6 @@ _LONGEST_GAP = 0.25
 """Most seconds of a pass that reads what programs ask while a person's answer is written, unless
 twice a plain pass takes longer: four tokens a second are about as fast as one reads."""
 
-_WORTH_A_TRIAL = 2 / 3
-"""Estimated acceptance of first tokens from which drafts that the budget refuses are worth a trial:
-as decoding.planning.risk_budget has it of refused drafts."""
-
 _KEPT = 0.95
 """Weight of past passes in the present rate, per pass: about the last 20. A guess; not measured."""
 
@@ -217,15 +213,12 @@ class Batch:
         # Those who read get half of the pass at least, if it is theirs too.
         is_read = any(reply.left for reply in going) and not self._reads_apart
         most = max(self._context.max_logits // (1 + is_read) - writing, 0)
-        wanted, extra = shared_rows(offers, drafters, writing, costs, rate, most)
-        counts, affordable = wanted, self._budget.affordable
+        counts, extra = shared_rows(offers, drafters, writing, costs, rate, most)
+        affordable = self._budget.affordable_if_proven  # one budget for all replies of a session
         if extra > affordable:
             counts, extra = shared_rows(offers, drafters, writing, costs, rate, most, affordable)
         if sum(counts):
             self._budget.admit(extra)
-        elif sum(wanted):
-            share = sum(offer[0] for offer in offers) / len(offers)
-            self._budget.record_refusal(would_be_accepted=share > _WORTH_A_TRIAL)
         for reply, count in zip(asking, counts, strict=True):
             self._resume(reply, count)
         return True

@@ -229,6 +229,8 @@ class Controller:
         self._hold(history)
         due, able, limit = self._participants(history, min(limit, self._costs.largest - 1))
         learners = [*due, *able]
+        for managed in learners:
+            managed.estimates.acceptance.is_shared = self._costs.is_shared
         if not learners and self._width.rows == 1:
             self._pending = _NOTHING_PENDING
             if self.decision.cause is not Cause.PAYS_NOT:
@@ -350,6 +352,8 @@ class Controller:
             return _silent(*empty_drafts)
         is_risky = offer.refused is not None or Cause.TOO_RISKY in planned
         plain = _Selection(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
+        if self._costs.is_shared:  # what may pay was offered already
+            return plain
         return self._probe(able, history, limit) or plain
 
     def _paying(

@@ -115,13 +115,14 @@ class ModelDraftPlanner:
             limit = min(limit, cost.longest)
         draw, begin = cost.of_draw(self._costs), cost.begin_seconds / plain
         costs = managed.costs(self._costs)
-        expected = managed.estimates.by_position(0, limit)
-        cautious = managed.estimates.shifted(expected, errors=-1.0)
+        estimates, is_shared = managed.estimates, self._costs.is_shared
+        expected = estimates.hoped(limit) if is_shared else estimates.by_position(0, limit)
+        cautious = estimates.shifted(expected, errors=-1.0)
         fixed = begin + self._costs.kept_cost
         least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
         is_proven = least > 1.0
         affordable = budget.affordable_if_proven if is_proven else budget.affordable
-        if self._costs.is_shared:  # the whole pass has a budget, by costs that are surely known
+        if is_shared:  # the whole pass has a budget, by costs that are surely known
             is_steady = self._costs.is_steady and cost.is_steady
             affordable = _UNBOUNDED if is_steady or is_proven else 0.0
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
@@ -209,7 +210,7 @@ class ModelDraftPlanner:
 
     def beside(self, plan: DraftPlan) -> DraftPlan | None:
         """As much of a plan as is worth it beside those of other replies; None for nothing."""
-        expected = plan.managed.estimates.by_position(0, plan.length)
+        expected = plan.managed.estimates.hoped(plan.length)
         count = room_to_draft(expected, plan.cost) if expected else None
         if count is None:
             return plan
