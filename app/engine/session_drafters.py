@@ -1,6 +1,6 @@
 """The drafters of a session: built from a spec, measured, and run by one controller."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -178,6 +178,12 @@ class Drafting:
             if isinstance(drafter, DraftModel) and drafter.shared and not handle.member.dropped:
                 yield drafter.shared.context
 
+    @property
+    def alone(self) -> str:
+        """Which drafters serve only an answer that is alone, in words; empty if none does."""
+        own = {context: context for context in self.shared_contexts}
+        return _only_alone(one for one in self.handles if _another(one, own) is None)
+
     def beside(self, sequences: Mapping[Context, Context]) -> "Drafting":
         """Drafting of a reply beside others, of its own text.
 
@@ -188,8 +194,7 @@ class Drafting:
             return replace(self, handles=())
         found = [(handle, _other(handle, sequences)) for handle in self.handles]
         members = [member for _, member in found if member is not None]
-        others = ", ".join(handle.member.name for handle, member in found if member is None)
-        why = f"{others}: only for an answer that is alone" if others else ""
+        why = _only_alone(handle for handle, member in found if member is None)
         shared = controller.of(members, is_beside=True)
         is_some = bool(members)
         return replace(
@@ -250,6 +255,11 @@ class Drafting:
     def close(self) -> None:
         for handle in reversed(self.handles):  # threads that run a model end before it is freed
             handle.close()
+
+
+def _only_alone(handles: Iterable[DrafterHandle]) -> str:
+    names = ", ".join(handle.member.name for handle in handles)
+    return f"{names}: only for an answer that is alone" if names else ""
 
 
 def _other(handle: DrafterHandle, sequences: Mapping[Context, Context]) -> ManagedDrafter | None:

@@ -66,6 +66,7 @@ class Loaded:
     @classmethod
     def of(cls, session: "Session") -> Self:
         drafting = session.drafting
+        alone = (drafting.alone,) if session.sequences > 1 and drafting.alone else ()
         costs = drafting.controller.costs if drafting.controller else None
         return cls(
             session.reference,
@@ -73,7 +74,7 @@ class Loaded:
             session.context.facts.n_ctx,
             tuple(drafting.names),
             drafting.missing,
-            (*session.notes, *drafting.notes),
+            (*session.notes, *drafting.notes, *alone),
             session.load_seconds,
             session.bandwidth.bytes_per_second if session.bandwidth else None,
             session.plain_replies.rate or session.drafting.plain_rate,

@@ -14,6 +14,7 @@ from app.engine.reply import Reply
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.session_ranking import list_for
+from app.engine.status import Loaded
 from app.loading.placement import drafter_context
 from decoding.events import Prefill
 from tests.app.conftest import AskJson, Specchat
@@ -97,6 +98,9 @@ def test_beside_other_answers_a_head_does_not_draft_and_it_is_said(pair: Pair) -
         reason = "tree(eagle3): only for an answer that is alone"
         assert beside.status.reason.startswith(reason)
         assert reason not in session.drafting.status.reason
+        assert session.drafting.alone == reason
+        session.sequences = 4
+        assert reason in Loaded.of(session).notes
 
 
 @pytest.mark.slow
