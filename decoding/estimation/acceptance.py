@@ -64,7 +64,13 @@ H100 with 2 and 4 replies of one and of two kinds, seven places and six texts, t
 0.951 of the best fixed length of each kind with these; 0.940 with 35 tokens, 0.924 if all count for
 20, 0.888 without hope, 0.79 with one bias a reply in place of counts of its own."""
 
+_UNJUDGED = 0.995
+"""Share that counts of one reply keep at a step that judged nothing, so that it is tried again.
+Four replies of 1,500 tokens of the simulated 32B, two right at 0.8 and two at 0.5, make 0.97 of the
+best fixed length, 0.91 without. With 0.99 one of 42 runs fell to 0.97 of plain."""
+
 _MOST_HOPED = 0.99
+"""Acceptance hoped for at most, as hope of certainty drafts without end. A guess."""
 
 _CARRIED = 20.0
 """Most observations that counts of earlier sessions count for, a third of a full count, as the next
@@ -85,6 +91,11 @@ class Count:
         """Count one judged token."""
         self.accepted = self.accepted * _MEMORY + accepted
         self.judged = self.judged * _MEMORY + 1.0
+
+    def fade(self, kept: float) -> None:
+        """Let it say less."""
+        self.accepted *= kept
+        self.judged *= kept
 
     def mean(self, prior: float) -> float:
         """The posterior mean under a prior that fades as observations come in."""
@@ -177,13 +188,14 @@ class Acceptance:
         count = self._counts.get(key)
         if count is None:
             return False
-        count.accepted *= _UNREACHED
-        count.judged *= _UNREACHED
+        count.fade(_UNREACHED)
         return True
 
     def decay_bias(self) -> None:
-        """Fade the bias at a step that judged nothing."""
+        """Fade the bias, and what this reply showed, at a step that judged nothing."""
         self._bias *= _BIAS_MEMORY
+        for count in self._of_reply.values():
+            count.fade(_UNJUDGED)
 
 
 POSITION_PRIOR = 0.65
