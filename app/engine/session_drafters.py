@@ -181,7 +181,7 @@ class Drafting:
     @property
     def alone(self) -> str:
         """Which drafters serve only an answer that is alone, in words; empty if none does."""
-        own = {context: context for context in self.shared_contexts}
+        own: dict[Context, Context] = {one: one for one in self.shared_contexts}
         return _only_alone(one for one in self.handles if _another(one, own) is None)
 
     def beside(self, sequences: Mapping[Context, Context]) -> "Drafting":
