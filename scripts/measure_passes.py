@@ -65,8 +65,8 @@ def with_held(
 
 
 def held_table(costs: Measured) -> Iterator[str]:
-    """Rows of a table: plain steps of there at each depth, measured and foretold by lesser ones."""
-    yield "  held  tokens  measured  foretold  shifted as a whole"
+    """Rows of a table: plain steps at each depth, measured and as predicted from lesser ones."""
+    yield "  held  tokens  measured  predicted  shifted as a whole"
     for depth in costs.held:
         lesser = {least: costs.held[least] for least in costs.held if least < depth}
         now, before = (CostModel.of(replace(costs, held=one)) for one in (costs.held, lesser))
@@ -75,7 +75,7 @@ def held_table(costs: Measured) -> Iterator[str]:
         for tokens in costs.held[depth]:
             whole = costs.seconds[tokens] / costs.seconds[1]
             steps = now.relative(tokens), before.relative(tokens), whole
-            yield f"{depth:>6}  {tokens:>6}  " + "  ".join(f"{one:>8.2f}" for one in steps)
+            yield f"{depth:>6}  {tokens:>6}  " + "  ".join(f"{one:>9.2f}" for one in steps)
 
 
 def as_json(info: ModelInfo, costs: Measured) -> dict[str, Any]:
