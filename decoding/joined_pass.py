@@ -56,6 +56,8 @@ class JoinedReply(greenlet):
         """Acceptance of the tokens of a draft of which a part is to be run."""
         self.cost: PassCost | None = None
         """What it costs to draft them, where that is yet to be done."""
+        self.start = 0.0
+        """Seconds that its drafter reads before."""
         self.rows = 1
         """Of its next pass, as far as it was told."""
         self.left = 0
@@ -77,10 +79,15 @@ class JoinedReply(greenlet):
         """That of these whose pass it waits for, if not the model's."""
 
     def ask(
-        self, offer: Sequence[float] = (), left: int = 0, cost: PassCost | None = None
+        self,
+        offer: Sequence[float] = (),
+        left: int = 0,
+        cost: PassCost | None = None,
+        start: float = 0.0,
     ) -> int | None:
         """How many tokens of a draft, or of its prompt, to run; None for as many as alone."""
         self.offer, self.left, self.is_writing, self.cost = offer, left, not left, cost
+        self.start = start
         self.due = left if left and math.isnan(self.due) else self.due
         count = self._wait()
         assert isinstance(count, int | None)
@@ -168,7 +175,10 @@ def take_part(context: Context, drafter: SharedDrafter) -> None:
         reply.drafters[context] = drafter
 
 
-def room_to_draft(acceptance: Sequence[float], cost: PassCost) -> int | None:
-    """How many of the tokens that a model would draft to draft; None for as many as alone."""
+def room_to_draft(acceptance: Sequence[float], cost: PassCost, start: float) -> int | None:
+    """How many of the tokens that a model would draft to draft; None for as many as alone.
+
+    start: seconds that it reads before.
+    """
     reply = _running()
-    return reply.ask(acceptance, cost=cost) if reply and not reply.is_alone else None
+    return reply.ask(acceptance, cost=cost, start=start) if reply and not reply.is_alone else None

@@ -63,7 +63,7 @@ class Batch:
         self._last_extra = self._row_price = 0.0
         """Of the last one: cost beyond a plain one, and of each drafted row (CostModel.share)."""
         self._drafting = 0.0
-        """Seconds of passes of drafters for the next one."""
+        """Seconds of passes of drafters for the next one, those in which one reads included."""
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -85,7 +85,9 @@ class Batch:
         if (costs := self._costs()) is not None:
             costs.hold(sum(reply.context.length for reply in self._replies))
         for reply in [one for one in self._replies if not (one.tokens or one.offer or one.left)]:
+            began, reads = self._clock(), reply.drafting is not None
             self._resume(reply, None)
+            self._drafting += self._clock() - began if reads else 0.0
         is_read = any(reply.left for reply in self._replies)
         for reply in self._replies:
             reply.is_held = is_read and not reply.left and reply.is_program and reply.due > 0
@@ -219,7 +221,8 @@ class Batch:
         is_read = any(reply.left for reply in going) and not self._reads_apart
         most = max(self._context.max_logits // (1 + is_read) - writing, 0)
         counts, extra = shared_rows(offers, drafters, writing, costs, rate, most)
-        affordable = self._budget.affordable + _OVERDRAFT
+        reading = sum(one.start for one in asking) / _seconds(len(writers), costs)
+        affordable = self._budget.affordable + _OVERDRAFT - reading
         if extra > affordable:
             counts, extra = shared_rows(offers, drafters, writing, costs, rate, most, affordable)
         if sum(counts):

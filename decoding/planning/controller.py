@@ -340,7 +340,7 @@ class Controller:
         for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
             if plan.gain <= offer.gain:
                 break
-            if (plan := self._planner.beside(plan)) is None:
+            if (plan := self._planner.beside(plan, history)) is None:
                 continue
             made = self._planner.make(plan, history)
             if made.draft.tokens:

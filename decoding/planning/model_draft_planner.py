@@ -208,10 +208,11 @@ class ModelDraftPlanner:
             last = self._planned_ranks[managed, errors] = ranks
         return last
 
-    def beside(self, plan: DraftPlan) -> DraftPlan | None:
+    def beside(self, plan: DraftPlan, history: Sequence[int]) -> DraftPlan | None:
         """As much of a plan as is worth it beside those of other replies; None for nothing."""
         expected = plan.managed.estimates.hoped(plan.length)
-        count = room_to_draft(expected, plan.cost) if expected else None
+        start = plan.cost.seconds(0, plan.managed.drafter.backlog(history))
+        count = room_to_draft(expected, plan.cost, start) if expected else None
         if count is None:
             return plan
         return replace(plan, limit=count) if count else None
