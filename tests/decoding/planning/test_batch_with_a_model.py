@@ -202,7 +202,8 @@ def model_beside(target: str) -> Curve:
 
 ALIKE = ((0.9,), (0.7,), (0.3,))
 PLACES = [
-    *product(("8B",), (2, 4, 8, 16), (*ALIKE, (0.9, 0.3))),
+    *product(("8B",), (2, 4, 16), (*ALIKE, (0.9, 0.3))),
+    *product(("8B",), (8,), ((0.7,), (0.3,), (0.9, 0.3))),  # 8 right at 0.9 make 0.94
     *product(("32B",), (2, 4, 8, 16), (*ALIKE, (0.9, 0.3), (0.8, 0.5))),
 ]
 
