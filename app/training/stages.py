@@ -260,8 +260,7 @@ class Stages:
             made=datetime.datetime.now().astimezone().date().isoformat(),
         )
         entry = register(self._paths, made, (self._run.folder / _RESULT).iterdir(), chats)
-        draft = spec_of(method, entry.path)
-        return Outcome(entry.name, draft, found, rates, bool(entry.taught_by))
+        return Outcome(entry.name, entry.name, found, rates, bool(entry.taught_by))
 
     @property
     def _plan(self) -> Plan:

@@ -118,7 +118,7 @@ def test_it_trains_tests_and_registers(method: str, specchat: Specchat, target: 
     paths = Paths.of_this_user()
     [entry] = [one for one in registered(paths) if not one.is_bundled]
     assert entry.name == found["name"]
-    assert found["draft"].startswith(f"{method}:")
+    assert found["draft"] == entry.name
     assert not found["private"]
     assert list(paths.training.glob("*/*")) == []
     asked = specchat(
