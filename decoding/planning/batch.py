@@ -56,8 +56,8 @@ class Batch:
         self._clock = clock
         self._is_awaited = is_awaited
         self._replies: list[JoinedReply] = []
-        self._tokens = self._seconds = 0.0
-        """Of recent passes that were shared."""
+        self._tokens = self._cost = 0.0
+        """Of recent passes that were shared: of each that writes, and in plain ones."""
         self._budget = RiskBudget()
         """Of passes that are shared, in plain ones: a draft delays all."""
         self._last_extra = self._row_price = 0.0
@@ -102,8 +102,11 @@ class Batch:
                 self._resume(reply, rows[place] if rows else None)
             if rows and writing:
                 tokens = sum(reply.context.length for reply in writing) - before
-                self._tokens += tokens if len(writing) == len(group) else 0.0
-                self._budget.settle(tokens / len(writing), 1.0 + self._last_extra)
+                tokens, cost = tokens / len(writing), 1.0 + self._last_extra
+                self._budget.settle(tokens, cost)
+                if len(writing) == len(group):
+                    self._tokens = _KEPT * self._tokens + tokens
+                    self._cost = _KEPT * self._cost + cost
 
     def _draft(self) -> bool:
         """Run a pass of each drafter for all who draft with it; whether there was one.
@@ -215,7 +218,7 @@ class Batch:
         writers = [reply for reply in going if reply.is_writing]
         writing = sum(max(len(reply.tokens), reply.rows) for reply in writers)
         plain = len(writers) / _seconds(len(writers), costs)
-        rate = max(self._tokens / self._seconds, plain) if self._seconds else plain
+        rate = max(self._tokens / self._cost, 1.0) * plain if self._cost else plain
         offers, drafters = [one.offer for one in asking], [one.cost for one in asking]
         # Those who read get half of the pass at least, if it is theirs too.
         is_read = any(reply.left for reply in going) and not self._reads_apart
@@ -260,11 +263,8 @@ class Batch:
             drafted, extra = count - len(writing), _extra(len(writing), width, costs)
             self._row_price = extra * len(writing) / drafted if drafted else 0.0
             self._last_extra = extra + self._drafting / _seconds(len(writing), costs)
-        if not is_read:
-            self._tokens *= _KEPT
-            self._seconds = _KEPT * self._seconds + seconds + self._drafting
-            if costs is not None:
-                costs.observe_together(width, seconds)
+        if not is_read and costs is not None:
+            costs.observe_together(width, seconds)
         return [*rows[:-1], rows[-1][: len(tokens)]]
 
     def _resume(self, reply: JoinedReply, told: Logits | int | None) -> None:
