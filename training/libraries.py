@@ -25,5 +25,5 @@ def open_arrays() -> Arrays:
     raise UsageError(
         "cannot train on this machine",
         "neither PyTorch nor MLX is installed",
-        "Install specchat with its extra: pip install 'specchat[train]'.",
+        "In a clone: uv sync --extra train. Elsewhere: pip install 'specchat[train]'.",
     )

@@ -24,7 +24,9 @@ def old_bench(file: Path, suite: Suite) -> Bench:
     except OSError as error:
         raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
     except ValidationError as error:
-        raise UsageError(f"{file} is no result of bench --json", str(error)) from error
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+        raise UsageError(f"{file} is no result of bench --json", why) from error
     if (old.questions_sha256 or old.suite) not in (suite.sha256, suite.name):
         raise UsageError(f"{file} cannot be compared", f"it asked other questions: {old.suite}")
     return old
@@ -102,7 +104,7 @@ class Comparison:
             ),
             *(f"  {change}" for change in beyond),
             f"  {same} rates did not change by more than their errors"
-            + (f"; of {unknown} the error is unknown" if unknown else ""),
+            + (f"; of {unknown} it is unknown, as it takes three answers" if unknown else ""),
             f"  {other} of {both} plain answers at temperature 0 differ",
         ]
 

@@ -161,7 +161,8 @@ class Plan:
 
     @property
     def pays(self) -> bool:
-        return self.needed is not None and self.expected.speedup > 1.0
+        """Whether it is expected to; what a busy machine tells is not believed."""
+        return self.is_steady and self.needed is not None and self.expected.speedup > 1.0
 
 
 def planned(method: Method, minutes: float, here: Measured, costs: CostModel) -> Plan:
@@ -219,10 +220,8 @@ def in_words(plan: Plan) -> Iterator[str]:
         yield "to reach here: nothing does; even if all drafts were accepted, they would cost more"
         return
     of = counted(plan.needed.length, "drafted token")
-    yield (
-        f"to reach here: {plan.needed.total:.2f} accepted of {of} "
-        f"(acceptance {plan.needed.each:.2f} of each)"
-    )
+    each = f" (acceptance {plan.needed.each:.2f} of each)" if plan.needed.length > 1 else ""
+    yield f"to reach here: {plan.needed.total:.2f} accepted of {of}{each}"
     usually = plan.expected
     first = f"acceptance {usually.first:.2f} of the first"
     yield f"usual with so much data: {usually.total:.2f} ({first}), {usually.speedup:.2f}× plain,"

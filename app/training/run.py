@@ -96,8 +96,8 @@ class Run:
             listen(self._mark)
             lock.acquire()
         except Timeout as error:
-            what = f"{self.target.name} is being trained for already"
-            raise UsageError(what, "by another specchat, which goes on") from error
+            what = f"{self.target.name} is being measured or trained for already"
+            raise UsageError(what, "by another specchat, which goes on", "Wait for it.") from error
         except OSError as error:
             raise DiskFullError("nothing can be kept of a training", str(error)) from error
         try:

@@ -5,17 +5,15 @@ is stopped when the app ends; the same command then goes on.
 """
 
 import json
-import math
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
 
+from filelock import FileLock, Timeout
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
@@ -30,9 +28,6 @@ from models.bounded_files import read_object
 from models.reference import Reference
 
 COMMAND = (sys.executable, "-P", "-m", "specchat", "models", "train")
-
-_FRESH_SECONDS = 10.0
-"""Age of a state up to which its run may be under way: it is written each second."""
 
 
 class TrainingJob:
@@ -64,7 +59,7 @@ class TrainingJob:
     def progress(self) -> str:
         if self._is_plan:
             return "measuring, which takes a few minutes"
-        return words_of(_newest(self._states, self._model)[0])
+        return words_of(_newest(self._states, self._model)[1])
 
     def stop(self) -> None:
         """What is done is kept."""
@@ -85,29 +80,42 @@ class TrainingJob:
             return json.loads(told)
         except ValueError as error:
             lines = printable(errors.decode(errors="replace")).strip().splitlines()
+            lines = [line.removeprefix("specchat: ") for line in lines]
             why = lines[-2:] or ["nothing was told"]
             raise SpecchatError("no drafter was trained", *why) from error
 
 
 def unfinished(states: Path, model: Path) -> Mapping[str, Any]:
     """The state of a model's run that was stopped; empty if none was."""
-    state, age = _newest(states, model)
-    return state if age > _FRESH_SECONDS else {}
+    file, state = _newest(states, model)
+    return state if file is not None and not _is_held(file) else {}
 
 
-def _newest(states: Path, model: Path) -> tuple[Mapping[str, Any], float]:
-    """What a model's runs wrote last, and its age in seconds; empty without one."""
-    found = [(_age(file), read_object(file)) for file in states.glob("*/state.json")]
-    for age, state in sorted(found, key=itemgetter(0)):
-        if state.get("target") == str(model):
-            return state, age
-    return {}, 0.0
+def ongoing(states: Path, model: Path) -> Mapping[str, Any]:
+    """The state of a model's run that a process works on; empty if none does."""
+    file, state = _newest(states, model)
+    return state if file is not None and _is_held(file) else {}
 
 
-def _age(file: Path) -> float:
-    with suppress(OSError):
-        return time.time() - file.stat().st_mtime
-    return math.inf
+def _newest(states: Path, model: Path) -> tuple[Path | None, Mapping[str, Any]]:
+    """The file that a model's runs wrote last, and what it says."""
+    with suppress(OSError):  # one that ends meanwhile
+        for file in sorted(states.glob("*/state.json"), key=_written, reverse=True):
+            state = read_object(file)
+            if state.get("target") == str(model):
+                return file, state
+    return None, {}
+
+
+def _written(file: Path) -> float:
+    return file.stat().st_mtime
+
+
+def _is_held(state: Path) -> bool:
+    """Whether a process works on a run, which locks a file of its folder's name (app.training)."""
+    with suppress(Timeout, OSError), FileLock(f"{state.parent}.lock", blocking=False):
+        return False
+    return True
 
 
 def options_of(state: Mapping[str, Any]) -> list[str]:
@@ -152,4 +160,4 @@ class TrainScreen(ListScreen[str | None]):
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option.id)
+        self.dismiss(event.option.id or None)

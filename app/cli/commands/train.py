@@ -165,7 +165,11 @@ def _told(reference: Reference, plan: Plan, choice: Choice, *, anyway: bool) -> 
     if choice.published:
         yield f"there is one already: {choice.published}"
     if not plan.pays:
-        yield "It is not expected to pay on this machine. What drafts without it:"
+        yield (
+            "It is not expected to pay on this machine. What drafts without it:"
+            if plan.is_steady
+            else "Whether it pays cannot be told while the machine is busy. What drafts without it:"
+        )
         yield from (f"  {one}" for one in choice.instead)
         if not anyway:
             yield "To train nevertheless: --anyway"

@@ -364,7 +364,14 @@ class ModelCommands(Commands):
         Raises:
             UsageError: no model is loaded yet, or a server elsewhere answers.
         """
-        from app.tui.training import TrainingJob, TrainScreen, options_of, unfinished, words_of
+        from app.tui.training import (
+            TrainingJob,
+            TrainScreen,
+            ongoing,
+            options_of,
+            unfinished,
+            words_of,
+        )
 
         self.require_own_model()
         self.view.require_model()
@@ -380,6 +387,9 @@ class ModelCommands(Commands):
         elif what != "start" and stopped:
             told = f"not finished: {words_of(stopped)}"
             self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
+        elif elsewhere := ongoing(states, reference.path):
+            told = f"under way in another specchat: {words_of(elsewhere)}"
+            self.app.push_screen(TrainScreen([told], {}))
         else:
             options = options_of(stopped) if what == "start" else ["--dry-run"]
             job = TrainingJob(states, reference, options)
@@ -390,11 +400,14 @@ class ModelCommands(Commands):
         from app.tui.training import TrainScreen
 
         if draft := told.get("draft"):
-            self.choose(TrainScreen(told["lines"], {draft: "Use it now"}), "draft")
+            choices = {"": "Not now", draft: "Use it now"}
+            self.choose(TrainScreen(told["lines"], choices), "draft")
             return
         plan = told["plan"]
         words = f"Train it{'' if plan['pays'] else ' all the same'}, in the background"
-        self.choose(TrainScreen([*plan["lines"], *plan["instead"]], {"start": words}), "train")
+        # It opens by itself, perhaps under somebody's Enter: the first choice does nothing.
+        choices = {"": "Not now", "start": words}
+        self.choose(TrainScreen([*plan["lines"], *plan["instead"]], choices), "train")
 
     def drafters(self) -> None:
         from app.tui.screens.drafters import DraftersScreen

@@ -353,7 +353,7 @@ def test_noise_is_no_change_and_a_slower_machine_no_lower_speedup() -> None:
 def test_too_few_answers_have_no_error() -> None:
     found = Comparison.of(timed(0.5, 0.5), timed(5.0, 5.0))
     assert not any(change.is_change for change in found.changes)
-    assert "of 2 the error is unknown" in found.lines()[1]
+    assert "of 2 it is unknown" in found.lines()[1]
 
 
 @pytest.mark.slow

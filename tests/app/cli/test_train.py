@@ -60,7 +60,7 @@ def test_without_a_library_it_says_how_to_install_one(
     quicken(monkeypatch.setattr, "")
     ended = specchat("models", "train", str(target))
     assert ended.returncode != 0
-    assert "specchat[train]" in ended.stderr
+    assert "--extra train" in ended.stderr
     assert list(Paths.of_this_user().training.glob("*/state.json")) == []
 
 

@@ -1,16 +1,16 @@
 """A drafter of one's own: predicted, trained in a child process, stopped, taken up, and used."""
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from app.paths import Paths
 from app.tui import training
-from app.tui.training import TrainScreen, options_of, unfinished, words_of
+from app.tui.training import TrainScreen, ongoing, options_of, unfinished, words_of
 from backends.base import DownloadStoppedError, SpecchatError
 from models.reference import Reference
 from tests.app.tui.conftest import Chat
@@ -80,7 +80,7 @@ async def begun(chat: Chat) -> None:
     (chat.app.engine.paths.training / "target").write_text(str(loaded.reference.path))
     await chat.say("/train")
     await chat.until("to reach here: 1.82 accepted")
-    await chat.press("enter")
+    await chat.press("down", "enter")
     await chat.until(lambda: words(chat) == "train, 34 %, 50 min left")
 
 
@@ -90,7 +90,7 @@ async def test_it_is_predicted_trained_and_used(chat: Chat, runs: Path) -> None:
     (runs / "go").touch()
     await chat.until("kept of the first token: 0.56")
     assert not words(chat)
-    await chat.press("enter")
+    await chat.press("down", "enter")
     await chat.until(lambda: chat.app.engine.draft == "lookup")
 
 
@@ -101,8 +101,11 @@ async def test_it_is_stopped_and_goes_on(chat: Chat, runs: Path) -> None:
     await chat.press("enter")
     await chat.until(lambda: not words(chat))
     assert not chat.cards
-    state = runs / "run" / "state.json"
-    os.utime(state, (time.time() - 60, time.time() - 60))
+    with FileLock(runs / "run.lock"):
+        await chat.say("/train start")
+        await chat.until("under way in another specchat: train, 34 %")
+        assert not words(chat)
+        await chat.press("escape")
     await chat.say("/train")
     await chat.until("not finished: train, 34 %")
     await chat.press("enter")
@@ -172,8 +175,10 @@ def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
     order = {"method": "hydra", "minutes": 3.0, "seed": 0, "chats": True, "base": "", "system": "x"}
     facts = {"stage": "train", "done": 1, "total": 2, "target": "one.gguf", "order": order}
     state.write_text(json.dumps(facts))
-    assert not unfinished(runs, Path("one.gguf"))  # it may be under way
-    os.utime(state, (time.time() - 60, time.time() - 60))
+    with FileLock(runs / "run.lock"):
+        assert not unfinished(runs, Path("one.gguf"))
+        assert ongoing(runs, Path("one.gguf")) == facts
+    assert not ongoing(runs, Path("one.gguf"))
     found = unfinished(runs, Path("one.gguf"))
     assert words_of(found) == "train, 50 %"
     goes_on = ["--anyway", "--method", "hydra", "--minutes", "3.0", "--chats"]
