@@ -11,22 +11,13 @@ from numpy.typing import NDArray
 
 from backends.base import ModelError
 from backends.files.mlx_folder import read_settings
+from backends.files.mlx_gguf import MODULES
 from training.layer import LayerShape
 
 Matrix = NDArray[np.float32]
 Rows = NDArray[np.float16]
 
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+LAYER = {ours: theirs for ours, theirs in MODULES.items() if ours.startswith(("attn_", "ffn_"))}
 """Names of what a plain layer has: llama.cpp's, and those of published folders."""
 
 

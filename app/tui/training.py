@@ -85,16 +85,10 @@ class TrainingJob:
             raise SpecchatError("no drafter was trained", *why) from error
 
 
-def unfinished(states: Path, model: Path) -> Mapping[str, Any]:
-    """The state of a model's run that was stopped; empty if none was."""
+def newest_run(states: Path, model: Path) -> tuple[Mapping[str, Any], bool]:
+    """The state of a model's newest run, empty without one, and whether a process works on it."""
     file, state = _newest(states, model)
-    return state if file is not None and not _is_held(file) else {}
-
-
-def ongoing(states: Path, model: Path) -> Mapping[str, Any]:
-    """The state of a model's run that a process works on; empty if none does."""
-    file, state = _newest(states, model)
-    return state if file is not None and _is_held(file) else {}
+    return state, file is not None and _is_held(file)
 
 
 def _newest(states: Path, model: Path) -> tuple[Path | None, Mapping[str, Any]]:

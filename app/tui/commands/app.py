@@ -364,34 +364,27 @@ class ModelCommands(Commands):
         Raises:
             UsageError: no model is loaded yet, or a server elsewhere answers.
         """
-        from app.tui.training import (
-            TrainingJob,
-            TrainScreen,
-            ongoing,
-            options_of,
-            unfinished,
-            words_of,
-        )
+        from app.tui.training import TrainingJob, TrainScreen, newest_run, options_of, words_of
 
         self.require_own_model()
         self.view.require_model()
         loaded = self.engine.status.loaded
         assert loaded is not None, "it was asked for"
         reference, states = loaded.reference, self.engine.paths.training
-        stopped = unfinished(states, reference.path)
+        run, is_held = newest_run(states, reference.path)
         if what == "stop":
             self.downloads.stop(_TRAINING)
         elif progress := self.store.downloads.get(_TRAINING):
             words = "Stop; what is done is kept" if "%" in progress else "Stop"
             self.choose(TrainScreen([progress], {"stop": words}), "train")
-        elif what != "start" and stopped:
-            told = f"not finished: {words_of(stopped)}"
-            self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
-        elif elsewhere := ongoing(states, reference.path):
-            told = f"under way in another specchat: {words_of(elsewhere)}"
+        elif is_held:
+            told = f"under way in another specchat: {words_of(run)}"
             self.app.push_screen(TrainScreen([told], {}))
+        elif what != "start" and run:
+            told = f"not finished: {words_of(run)}"
+            self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
         else:
-            options = options_of(stopped) if what == "start" else ["--dry-run"]
+            options = options_of(run) if what == "start" else ["--dry-run"]
             job = TrainingJob(states, reference, options)
             self.downloads.run(_TRAINING, job, lambda: self._tell_of_training(job.result()))
 

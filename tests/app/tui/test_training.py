@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from app.paths import Paths
 from app.tui import training
-from app.tui.training import TrainScreen, ongoing, options_of, unfinished, words_of
+from app.tui.training import TrainScreen, newest_run, options_of, words_of
 from backends.base import DownloadStoppedError, SpecchatError
 from models.reference import Reference
 from tests.app.tui.conftest import Chat
@@ -166,7 +166,7 @@ def test_states_in_words(state: dict[str, object], shown: str) -> None:
 def test_a_damaged_state_is_none(runs: Path, content: bytes) -> None:
     (runs / "run").mkdir()
     (runs / "run" / "state.json").write_bytes(content)
-    assert not unfinished(runs, Path("model.gguf"))
+    assert newest_run(runs, Path("model.gguf")) == ({}, False)
 
 
 def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
@@ -176,14 +176,13 @@ def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
     facts = {"stage": "train", "done": 1, "total": 2, "target": "one.gguf", "order": order}
     state.write_text(json.dumps(facts))
     with FileLock(runs / "run.lock"):
-        assert not unfinished(runs, Path("one.gguf"))
-        assert ongoing(runs, Path("one.gguf")) == facts
-    assert not ongoing(runs, Path("one.gguf"))
-    found = unfinished(runs, Path("one.gguf"))
+        assert newest_run(runs, Path("one.gguf")) == (facts, True)
+    found, is_held = newest_run(runs, Path("one.gguf"))
+    assert not is_held
     assert words_of(found) == "train, 50 %"
     goes_on = ["--anyway", "--method", "hydra", "--minutes", "3.0", "--chats"]
     assert options_of(found) == goes_on
-    assert options_of(unfinished(runs, Path("other.gguf"))) == ["--anyway"]
+    assert options_of(newest_run(runs, Path("other.gguf"))[0]) == ["--anyway"]
 
 
 def test_a_command_that_tells_nothing_has_failed(
