@@ -136,6 +136,9 @@ def _measure(runner: Runner) -> bool:
         for progress in runner.run():
             stderr.progress(*progress)
             if stop.is_set():
+                if not runner.bench.runs:
+                    stderr.note("stopped before anything was measured")
+                    raise typer.Exit(EXIT_INTERRUPTED)
                 stderr.note("stopped: the figures cover what was measured so far")
                 stderr.note("the same command goes on with it; --anew begins again")
                 return False

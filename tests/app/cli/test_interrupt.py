@@ -6,13 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from app.bench.runner import Runner
 from app.cli.terminal import interrupt
 from decoding.text import TextStream
 from tests.app.conftest import PATIENCE_SECONDS, Launch, Specchat
@@ -58,6 +59,23 @@ def test_a_process_that_was_frozen_after_the_signal_has_its_time_to_end_again(
         interrupt._watch(reading, (signal.SIGTERM,), 0.01)
     assert codes == [128 + signal.SIGTERM]
     assert left == []
+
+
+@pytest.mark.slow
+def test_a_bench_that_ends_before_its_first_answer_has_no_table(
+    specchat: Specchat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Runner.run
+
+    def interrupted(self: Runner) -> Iterator[tuple[int, int, str]]:
+        signal.raise_signal(signal.SIGINT)
+        yield from run(self)
+
+    monkeypatch.setattr(Runner, "run", interrupted)
+    ended = specchat("bench", "--threads", "1")
+    assert ended.returncode == 130
+    assert ended.stdout == ""
+    assert "stopped before anything was measured" in ended.stderr
 
 
 @pytest.mark.slow
