@@ -1,25 +1,19 @@
 """Models with a short name: catalogue.toml, read on first use."""
 
 import functools
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from backends.base import SpecchatError
-from backends.base.safe_files import read_text
 from backends.engines.backend_selection import MLX
 from backends.files.attention import Attention, Layers
 from backends.files.gguf_drafter import TrainedKind
-from models.bounded_files import parse_toml
 from models.names import model_called, simplified
 
 FILE = Path(__file__).with_name("catalogue.toml")
-
-_MOST_BYTES = 1 << 18
-_MOST = 1 << 60
-_LONGEST_REASON = 200
 
 _GGUF = "-GGUF"
 """How repositories of files for llama.cpp end."""
@@ -162,12 +156,8 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """All entries, in the order of the file.
-
-    Raises:
-        SpecchatError: the file is damaged.
-    """
-    return read_file(FILE)
+    """All entries, in the order of the file."""
+    return read(FILE.read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Entry | None:
@@ -179,59 +169,10 @@ def entry_of_file(file_name: str) -> Entry | None:
     return _by_file().get(simplified(model_called(file_name)))
 
 
-def read_file(path: Path) -> tuple[Entry, ...]:
-    try:
-        return read(read_text(path, _MOST_BYTES))
-    except (OSError, ValueError) as error:
-        raise _damaged(str(error)) from error
-
-
 def read(text: str) -> tuple[Entry, ...]:
-    """Read a catalogue; keys missing in a model default to its family's and the general ones.
-
-    Raises:
-        SpecchatError: it is damaged.
-    """
-    try:
-        data = parse_toml(text)
-        models = data["model"]
-        read_entries = (_entry(model, data["family"][model["family"]], data) for model in models)
-        return tuple(map(_checked, read_entries))
-    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        raise _damaged(f"{type(error).__name__}: {error}") from error
-
-
-def _damaged(why: str) -> SpecchatError:
-    return SpecchatError(f"{FILE} is damaged", why, "Install specchat again.")
-
-
-def _checked(entry: Entry) -> Entry:
-    layers = entry.attention.layers if entry.attention else ()
-    numbers = (
-        entry.parameters, entry.active, entry.context,
-        *(n for k in layers for n in (k.count, k.kv_heads, k.key_size, k.window or 1)),
-    )  # fmt: skip
-    texts: tuple[object, ...] = (
-        *entry.names, entry.family, entry.licence, entry.repository, entry.file_pattern, entry.mlx,
-        entry.template, entry.evidence, entry.checked, *entry.quantizations, *entry.sizes,
-        *(
-            text
-            for each in entry.drafters
-            for text in (each.alias, *(getattr(each, key) for key in _KEYS))
-        ),
-    )  # fmt: skip
-    if (
-        any(type(number) is not int or not 0 < number < _MOST for number in numbers)
-        or any(
-            type(size) not in (int, float) or not 0 < size < _MOST for size in entry.sizes.values()
-        )
-        or {type(text) for text in texts} != {str}
-        or {type(entry.is_gated), type(entry.chats)} != {bool}
-        or not entry.quantizations
-        or not {*entry.good_at} <= {*GOOD_AT}
-    ):
-        raise TypeError(f"{entry.name!r} has a value of the wrong type"[:_LONGEST_REASON])
-    return entry
+    """Read a catalogue; keys missing in a model default to its family's and the general ones."""
+    data = tomllib.loads(text)
+    return tuple(_entry(model, data["family"][model["family"]], data) for model in data["model"])
 
 
 def drafters(target: Entry | None) -> tuple[CatalogueDrafter, ...]:

@@ -34,7 +34,6 @@ from decoding.drafters.ngram import NgramStatistics, Passage
 from decoding.drafters.retrieval.corpus import Corpus, forget
 from decoding.drafters.retrieval.segment_file import DEPTH, Document, Note
 from decoding.estimation.acceptance import Acceptance
-from models import catalogue
 from models.hub import repository_cache as receipts
 from models.metadata.identity import content_hash
 from models.self_draft.recipe import Recipe
@@ -202,29 +201,6 @@ class SettingsKind:
     def read(self, path: Path) -> str:
         file.examined(path)
         file.save(path, {"panel": "hidden"})
-        return READ
-
-
-class CatalogueKind:
-    """The catalogue, with every entry as the model list shows it."""
-
-    name = "catalogue"
-    file_name = "catalogue.toml"
-
-    def samples(self, folder: Path) -> Sequence[bytes]:
-        del folder
-        return [catalogue.FILE.read_bytes()]
-
-    def damage(self, good: bytes, random: Random) -> bytes:
-        return damaged_text(good, random)
-
-    def read(self, path: Path) -> str:
-        for entry in catalogue.read_file(path):
-            for quantization in entry.quantizations:
-                entry.size(quantization)
-                entry.file(quantization)
-            if entry.attention is not None:
-                assert all(one.numbers_per_token > 0 for one in entry.attention.layers)
         return READ
 
 

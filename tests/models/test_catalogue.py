@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from backends.engines.backend_selection import LLAMACPP, MLX
 from models import catalogue
@@ -36,6 +37,8 @@ def test_no_two_models_share_a_name() -> None:
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
 def test_an_entry_is_whole(entry: catalogue.Entry) -> None:
+    kind = TypeAdapter(catalogue.Entry)
+    assert kind.validate_json(kind.dump_json(entry), strict=True) == entry, "types are right"
     organisation, _, repository = entry.repository.partition("/")
     assert organisation
     assert repository.endswith("-GGUF")

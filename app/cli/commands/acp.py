@@ -205,8 +205,10 @@ def _is_pipe(stream: TextIO | None) -> bool:
 class _Chat:
     """A session: a chat, one question of which is answered at a time."""
 
-    def __init__(self, dialogue: Dialogue, libraries: Libraries, servers: Servers) -> None:
-        self.dialogue = dialogue
+    def __init__(
+        self, session_id: str, dialogue: Dialogue, libraries: Libraries, servers: Servers
+    ) -> None:
+        self.id, self.dialogue = session_id, dialogue
         self.libraries = libraries
         self.servers, self.toolbox = servers, Toolbox(servers, self._roots)
         self.turn = asyncio.Lock()
@@ -261,8 +263,8 @@ class EditorAgent:
     def on_connect(self, conn: Client) -> None:
         self._client = conn
 
-    async def _update(self, session_id: str, update: Update) -> None:
-        await self._client.session_update(session_id, update)
+    async def _update(self, chat: _Chat, update: Update) -> None:
+        await self._client.session_update(chat.id, update)
 
     def abandon(self) -> None:
         """Stop and save all answers: the editor has gone."""
@@ -298,15 +300,15 @@ class EditorAgent:
         del cwd
         number = self._history.create(self._engine.options.model or "", self._system)
         chat = self._opened(str(number))
-        chat.telling = asyncio.create_task(self._tell_commands(str(number)))  # after the reply
-        return schema.NewSessionResponse(session_id=str(number), config_options=self._options())
+        chat.telling = asyncio.create_task(self._tell_commands(chat))  # after the reply
+        return schema.NewSessionResponse(session_id=chat.id, config_options=self._options())
 
     async def load_session(self, session_id: str, **_meta: Any) -> schema.LoadSessionResponse:
         """Open a chat and tell the path shown; what waits there is asked with the next question."""
         chat = self._opened(session_id)
-        await self._tell_commands(session_id)
+        await self._tell_commands(chat)
         for turn in chat.dialogue.turns:
-            await self._tell(session_id, turn)
+            await self._tell(chat, turn)
         return schema.LoadSessionResponse(config_options=self._options())
 
     async def list_sessions(
@@ -333,10 +335,12 @@ class EditorAgent:
         engine = self._engine
         vectors = vectors_of(engine.paths, lambda: not engine.is_answering)
         servers = Servers(engine.paths.servers, is_offline=engine.options.offline)
-        chat = self._chats[session_id] = _Chat(dialogue, Libraries(engine.paths, vectors), servers)
+        chat = self._chats[session_id] = _Chat(
+            session_id, dialogue, Libraries(engine.paths, vectors), servers
+        )
         return chat
 
-    async def _tell_commands(self, session_id: str) -> None:
+    async def _tell_commands(self, chat: _Chat) -> None:
         commands = [
             schema.AvailableCommand(
                 name=name,
@@ -347,29 +351,29 @@ class EditorAgent:
             )
             for name, (about, hint) in _COMMANDS.items()
         ]
-        await self._update(session_id, update_available_commands(commands))
+        await self._update(chat, update_available_commands(commands))
 
-    async def _tell(self, session_id: str, turn: Turn) -> None:
+    async def _tell(self, chat: _Chat, turn: Turn) -> None:
         """Tell a message that is complete."""
         if turn.role == USER:
-            await self._update(session_id, update_user_message_text(turn.text))
+            await self._update(chat, update_user_message_text(turn.text))
             return
         if turn.role == TOOL:
-            await self._show_call(session_id, turn)
+            await self._show_call(chat, turn)
             return
         parts = split(before_calls(turn.text) if calls_after(turn) else turn.text)
         if parts.thinking:
             update = update_agent_thought_text(parts.thinking)
-            await self._update(session_id, update)
-        await self._update(session_id, update_agent_message_text(parts.answer))
-        await self._show_figures(session_id, turn.ending)
+            await self._update(chat, update)
+        await self._update(chat, update_agent_message_text(parts.answer))
+        await self._show_figures(chat, turn.ending)
 
-    async def _show_figures(self, session_id: str, figures: str) -> None:
+    async def _show_figures(self, chat: _Chat, figures: str) -> None:
         """Show the line below an answer in a row of its own, which is no part of the answer."""
         if figures:
             title = without_continuation(figures)
             row = start_tool_call(self._row("figures"), title, kind="other", status="completed")
-            await self._update(session_id, row)
+            await self._update(chat, row)
 
     def _row(self, what: str) -> str:
         """A name for a row that is shown."""
@@ -418,10 +422,10 @@ class EditorAgent:
             name, _, argument = text.removeprefix("/").partition(" ")
             if text.startswith("/") and name in _COMMANDS:
                 async with chat.turn:
-                    return await self._command(session_id, chat, name, argument.strip())
+                    return await self._command(chat, name, argument.strip())
             chat.dialogue.enqueue(text, attachments)  # saved before anything else
             async with chat.turn:
-                return await self._answer_queued(session_id, chat, text)
+                return await self._answer_queued(chat, text)
         except SpecchatError as error:
             raise _told(error.summary, error.remedy) from error
 
@@ -430,36 +434,32 @@ class EditorAgent:
         if (chat := self._chats.get(session_id)) is not None:
             chat.stop()
 
-    async def _answer_queued(
-        self, session_id: str, chat: _Chat, asked: str
-    ) -> schema.PromptResponse:
+    async def _answer_queued(self, chat: _Chat, asked: str) -> schema.PromptResponse:
         """Answer what waits, up to a question; others, left by an earlier run, are told first."""
         response = schema.PromptResponse(stop_reason="end_turn")
         while (queued := chat.dialogue.next_queued()) is not None:
             if queued.text != asked:
-                await self._update(session_id, update_user_message_text(queued.text))
-            found = await self._found(session_id, chat, queued, chat.dialogue.turns)
+                await self._update(chat, update_user_message_text(queued.text))
+            found = await self._found(chat, queued, chat.dialogue.turns)
             question = chat.dialogue.add(USER, queued.text, found)
             answer = chat.dialogue.add(ASSISTANT, "")
-            response = await self._answer(session_id, chat, answer, withdraws=question)
+            response = await self._answer(chat, answer, withdraws=question)
             if queued.text == asked:
                 break
         return response
 
     async def _found(
-        self, session_id: str, chat: _Chat, asked: Queued, turns: Sequence[Turn]
+        self, chat: _Chat, asked: Queued, turns: Sequence[Turn]
     ) -> tuple[Attachment, ...]:
         """What a question is sent along with; what is left out is told."""
         loaded = self._engine.status.loaded
         n_ctx = loaded.context_size if loaded is not None else None
         about = Asked(chat.dialogue, asked.text, asked.attachments, turns, n_ctx)
         found, told = await asyncio.to_thread(chat.libraries.found, about, math.inf)
-        await self._show_figures(session_id, SEPARATOR.join(told))
+        await self._show_figures(chat, SEPARATOR.join(told))
         return found
 
-    async def _command(
-        self, session_id: str, chat: _Chat, name: str, argument: str
-    ) -> schema.PromptResponse:
+    async def _command(self, chat: _Chat, name: str, argument: str) -> schema.PromptResponse:
         dialogue, done = chat.dialogue, schema.PromptResponse(stop_reason="end_turn")
         if name == "folder":
             dialogue.set_folder("" if argument in ("", "off") else folder_path(argument))
@@ -471,38 +471,38 @@ class EditorAgent:
             dialogue.set_own({**dialogue.own, catalogue.TOOLS: chosen})
             return done
         if name == "continue" and dialogue.turns and dialogue.turns[-1].role == TOOL:
-            return await self._run_calls(session_id, chat)
+            return await self._run_calls(chat)
         answer = chat.last_answer
         if name == "version":
             versions = dialogue.versions(answer)
             if argument not in map(str, range(1, len(versions) + 1)):
                 raise UsageError(f"the answer has {counted(len(versions), 'version')}")
             dialogue.show(versions[int(argument) - 1])
-            await self._tell(session_id, versions[int(argument) - 1])
+            await self._tell(chat, versions[int(argument) - 1])
             return done
         if name == "continue":
-            return await self._answer(session_id, chat, answer)
+            return await self._answer(chat, answer)
         if name == "again":
             again = dialogue.add_version(answer, "")
-            return await self._answer(session_id, chat, again, withdraws=again)
+            return await self._answer(chat, again, withdraws=again)
         question = _question_for(answer)
         if not argument:
             raise UsageError("/edit needs the new question")
         named = [one for one in question.attachments if f"@{quoted(one.name)}" in question.text]
         asked = Queued(argument, tuple(named))
-        found = await self._found(session_id, chat, asked, path_to(question)[:-1])
+        found = await self._found(chat, asked, path_to(question)[:-1])
         edited = dialogue.add_version(question, argument, found)
-        return await self._answer(session_id, chat, dialogue.add(ASSISTANT, ""), withdraws=edited)
+        return await self._answer(chat, dialogue.add(ASSISTANT, ""), withdraws=edited)
 
     async def _answer(
-        self, session_id: str, chat: _Chat, turn: Turn, withdraws: Turn | None = None
+        self, chat: _Chat, turn: Turn, withdraws: Turn | None = None
     ) -> schema.PromptResponse:
         """Have a turn answered, and tell what comes once it is saved.
 
         withdraws: what leaves the chat if there is no answer, as the editor has it still.
         """
         answering = self._defaults.changed(chat.dialogue.own)
-        starting = await chat.ended(self._start_tools(session_id, chat, answering.tools))
+        starting = await chat.ended(self._start_tools(chat, answering.tools))
         pending = chat.pending = PendingAnswer.of(
             chat.dialogue,
             turn,
@@ -514,7 +514,7 @@ class EditorAgent:
         if starting.cancelled():
             answer.stop()
         try:
-            await self._follow(session_id, pending)
+            await self._follow(chat, pending)
         except RefusedError as refused:
             fault = "" if answer.error is None and answer.is_stopped else refused.message
         finally:
@@ -523,8 +523,8 @@ class EditorAgent:
             asked = _question_for(turn)
             read, known = sources_of(asked.attachments).values(), frozenset(sources_for(turn))
             lines = told(read, turn.text, known, chat.libraries.searched(read))
-            await self._show_figures(session_id, SEPARATOR.join(lines))
-            await self._show_figures(session_id, turn.ending)
+            await self._show_figures(chat, SEPARATOR.join(lines))
+            await self._show_figures(chat, turn.ending)
         elif withdraws is not None:
             chat.dialogue.withdraw(withdraws)
         if fault:
@@ -534,48 +534,48 @@ class EditorAgent:
             reason = "max_tokens"
         if calls := pending.calls:
             chat.dialogue.add_calls(turn, calls)
-            return await self._run_calls(session_id, chat)
+            return await self._run_calls(chat)
         return schema.PromptResponse(stop_reason=reason)
 
     # Calls of tools
 
-    async def _start_tools(self, session_id: str, chat: _Chat, chosen: str) -> None:
+    async def _start_tools(self, chat: _Chat, chosen: str) -> None:
         """Have the servers that are chosen run, and tell which do not."""
         starting = map(asyncio.wrap_future, chat.toolbox.start(chosen).values())
         await asyncio.shield(asyncio.gather(*starting, return_exceptions=True))
         for fault in chat.toolbox.faults(chosen):
-            await self._show_figures(session_id, fault.summary)
+            await self._show_figures(chat, fault.summary)
 
-    async def _run_calls(self, session_id: str, chat: _Chat) -> schema.PromptResponse:
+    async def _run_calls(self, chat: _Chat) -> schema.PromptResponse:
         """Run the calls that an answer ends with, and go on answering; what is cancelled waits."""
         dialogue = chat.dialogue
         for call in dialogue.open_calls:
-            if not await self._run_call(session_id, chat, call):
+            if not await self._run_call(chat, call):
                 return schema.PromptResponse(stop_reason="cancelled")
         if dialogue.rounds() >= MOST_ROUNDS:
             return schema.PromptResponse(stop_reason="max_turn_requests")
         turn = dialogue.add(ASSISTANT, "")
-        return await self._answer(session_id, chat, turn, withdraws=turn)
+        return await self._answer(chat, turn, withdraws=turn)
 
-    async def _run_call(self, session_id: str, chat: _Chat, call: Turn) -> bool:
+    async def _run_call(self, chat: _Chat, call: Turn) -> bool:
         """Run a call if the user allows it; False if he cancels it."""
         name, arguments = called(call)
-        row = await self._show_call(session_id, call)
-        is_wanted = await self._decided(session_id, chat, name, row)
+        row = await self._show_call(chat, call)
+        is_wanted = await self._decided(chat, name, row)
         if is_wanted is None:
             return False
         if is_wanted:
-            await self._update(session_id, update_tool_call(row, status="in_progress"))
+            await self._update(chat, update_tool_call(row, status="in_progress"))
             chosen = self._defaults.changed(chat.dialogue.own).tools
             running = asyncio.wrap_future(chat.toolbox.call(name, arguments, chosen))
             result = result_of(cast("Any", await chat.ended(running)))
         else:
             result = "The user refused this call.", "refused"
         chat.dialogue.close_call(call, *result)
-        await self._show_end(session_id, row, call)
+        await self._show_end(chat, row, call)
         return result[1] != "stopped"
 
-    async def _decided(self, session_id: str, chat: _Chat, name: str, row: str) -> bool | None:
+    async def _decided(self, chat: _Chat, name: str, row: str) -> bool | None:
         """Whether a call may be run, by the user's word or an earlier one; None if he cancels."""
         allowed, server = str(chat.dialogue.own.get(ALLOWED, "")), for_server(name)
         if is_allowed(name, allowed):
@@ -591,7 +591,7 @@ class EditorAgent:
             for way, (kind, title, _) in ways.items()
         ]
         asked = schema.ToolCallUpdate(tool_call_id=row, title=one_line(name), kind="other")
-        answered = await chat.ended(self._client.request_permission(session_id, asked, options))
+        answered = await chat.ended(self._client.request_permission(chat.id, asked, options))
         if answered.cancelled():
             return None
         if isinstance(answered.exception(), RequestError):  # it cannot ask
@@ -604,7 +604,7 @@ class EditorAgent:
             chat.dialogue.set_own({**chat.dialogue.own, ALLOWED: f"{allowed} {more}".strip()})
         return more is not None
 
-    async def _show_call(self, session_id: str, call: Turn) -> str:
+    async def _show_call(self, chat: _Chat, call: Turn) -> str:
         """Show a call, with its result if it has one; the name of its row."""
         name, arguments = called(call)
         row = start_tool_call(
@@ -615,17 +615,17 @@ class EditorAgent:
             content=_contents_of(call),
             raw_input=as_object(arguments),
         )
-        await self._update(session_id, row)
+        await self._update(chat, row)
         if call.text:
-            await self._show_end(session_id, row.tool_call_id, call)
+            await self._show_end(chat, row.tool_call_id, call)
         return row.tool_call_id
 
-    async def _show_end(self, session_id: str, row: str, call: Turn) -> None:
+    async def _show_end(self, chat: _Chat, row: str, call: Turn) -> None:
         status: schema.ToolCallStatus = "failed" if call.ending else "completed"
         end = update_tool_call(row, status=status, content=_contents_of(call))
-        await self._update(session_id, end)
+        await self._update(chat, end)
 
-    async def _follow(self, session_id: str, pending: PendingAnswer) -> None:
+    async def _follow(self, chat: _Chat, pending: PendingAnswer) -> None:
         """Tell an answer as it grows, up to where it ends or is stopped."""
         answer, splitter, read = pending.answer, None, len(pending.turn.text)
         try:
@@ -640,21 +640,19 @@ class EditorAgent:
                         splitter = splitter or ReplySplitter(
                             answer.form, answer.request.tools, has_thinking=has_thinking
                         )
-                        await self._tell_parts(session_id, splitter.feed(TextDelta(added)))
+                        await self._tell_parts(chat, splitter.feed(TextDelta(added)))
         finally:
             if splitter is not None:
                 self._save(pending)
-                await self._tell_parts(
-                    session_id, splitter.feed(TextDelta(pending.turn.text[read:]))
-                )
-                await self._tell_parts(session_id, splitter.finish())
+                await self._tell_parts(chat, splitter.feed(TextDelta(pending.turn.text[read:])))
+                await self._tell_parts(chat, splitter.finish())
 
-    async def _tell_parts(self, session_id: str, parts: Iterable[Delta]) -> None:
+    async def _tell_parts(self, chat: _Chat, parts: Iterable[Delta]) -> None:
         for part in parts:
             if isinstance(part, ReasoningDelta):
-                await self._update(session_id, update_agent_thought_text(part.text))
+                await self._update(chat, update_agent_thought_text(part.text))
             elif isinstance(part, TextDelta):
-                await self._update(session_id, update_agent_message_text(part.text))
+                await self._update(chat, update_agent_message_text(part.text))
 
     def _save(self, pending: PendingAnswer) -> None:
         pending.follow()
