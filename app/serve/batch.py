@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
 from filelock import FileLock, Timeout
+from httpx2 import ASGITransport, Request
 from pydantic import Field
-from starlette.types import Message
 
 from app.serve.incoming import Guard
 from app.serve.refusal import RefusedError, invalid
@@ -165,7 +165,7 @@ async def _answered(
         drawn = hashlib.sha256(f"{defaults.sampling.seed}:{custom_id}".encode()).digest()
         sampling = replace(defaults.sampling, seed=int.from_bytes(drawn[:4]))
         seeded = replace(defaults, sampling=sampling, has_seed=True)
-        status, body = await _posted(served, seeded, asked.url, json.dumps(asked.body).encode())
+        status, body = await _posted(served, seeded, asked.url, asked.body)
         if status == 503:
             raise ModelError("the batch was stopped", body["error"]["message"])
         response = {"status_code": status, "request_id": f"req_{uuid.uuid4().hex}", "body": body}
@@ -183,24 +183,10 @@ def _id_in(line: bytes) -> str | None:
 
 
 async def _posted(
-    served: ServedEngine, defaults: Answering, url: str, body: bytes
+    served: ServedEngine, defaults: Answering, url: str, body: dict[str, object]
 ) -> tuple[int, Any]:
     """Status and body of the reply to a request that comes over no network."""
-    names = {"host": "localhost", "content-type": "application/json", "user-agent": "batch"}
-    headers = [(name.encode(), value.encode()) for name, value in names.items()]
-    scope = {"type": "http", "method": "POST", "path": url, "headers": headers}
-    coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    status, parts = 0, bytearray()
-
-    async def receive() -> Message:
-        if not coming:
-            await asyncio.Event().wait()  # it stays until it has its answer
-        return coming.pop()
-
-    async def send(message: Message) -> None:
-        nonlocal status, parts
-        status = message.get("status", status)
-        parts += message.get("body", b"")
-
-    await application_of(served, defaults, Guard("localhost"))(scope, receive, send)
-    return status, json.loads(parts)
+    server = ASGITransport(application_of(served, defaults, Guard("localhost")))
+    address, names = f"http://localhost{url}", {"user-agent": "batch"}
+    response = await server.handle_async_request(Request("POST", address, json=body, headers=names))
+    return response.status_code, json.loads(await response.aread())
