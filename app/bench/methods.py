@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.bench import llama_server
-from app.bench.results import ALWAYS, PLAIN, DraftSeconds
+from app.bench.results import PLAIN, DraftSeconds
 from app.bench.suites import Suite
 from app.drafting import draft_spec
 from app.drafting.drafter_building import DrafterEnvironment, DrafterHandle
@@ -22,16 +22,11 @@ from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.model_loading import baseline_engines
 from decoding.draft import Drafter
 from decoding.drafters.draft_model import DraftModel
-from decoding.drafters.lookup import PromptLookup
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
-from decoding.planning.turns import TakingTurns
 from decoding.sampling.settings import SamplingSettings
 from decoding.telemetry import Statistics
-
-FIXED_LENGTHS = (3, 7, 15)
-_FIXED_MATCH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +139,6 @@ def methods(
                 result.drafts[text] = cost
             if text == draft_spec.AUTO:
                 result.auto = drafting.controller
-            if suite.with_fixed and session.budget is None:
-                result.chosen += _fixed(text, session, drafting)
         _add_baselines(result, stack, session, handles, suite)
         result.resources = stack.pop_all()
     return result
@@ -168,21 +161,6 @@ def _draft_seconds(drafting: Drafting) -> DraftSeconds | None:
     if len(costs) != 1:
         return None
     return DraftSeconds(costs[0].draw_seconds, costs[0].read_seconds, costs[0].begin_seconds)
-
-
-def _fixed(text: str, session: Session, drafting: Drafting) -> list[Method]:
-    if text == LOOKUP:
-        lookups = [PromptLookup(min_match=_FIXED_MATCH, max_draft=one) for one in FIXED_LENGTHS]
-        return [
-            ours(f"{LOOKUP}{ALWAYS}{length}", session, lookup)
-            for length, lookup in zip(FIXED_LENGTHS, lookups, strict=True)
-        ]
-    members = [handle.member for handle in drafting.handles if handle.model]
-    if text == draft_spec.AUTO or drafting.controller is None or not members:
-        return []
-    length = FIXED_LENGTHS[0]
-    controller = Controller(members, drafting.controller.costs, session.model.info.n_vocab)
-    return [ours(f"{text}{ALWAYS}{length}", session, TakingTurns(controller, (length,)))]
 
 
 def _add_baselines(

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from app.bench.results import ALWAYS, Bench, Run, added
+from app.bench.results import Bench, Run, added
 from app.drafting.draft_spec import DraftSpec
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from backends.base import ModelInfo
@@ -42,14 +42,6 @@ def public_draft(spec: DraftSpec) -> str:
     if spec.is_automatic:
         return spec.requested
     return ",".join(map(_public, spec.nodes)) or spec.requested
-
-
-def public_methods(methods: Sequence[str], given: str, spec: DraftSpec) -> dict[str, str]:
-    """Names to tell of a bench's methods, where they differ: of those with the given --draft."""
-    public = public_draft(spec)
-    drafters = {method: method.rpartition(ALWAYS)[0] for method in methods}
-    fixed = (method for method in methods if drafters[method] == given)
-    return {given: public} | {method: public + method.removeprefix(given) for method in fixed}
 
 
 def _public(node: DrafterSpec) -> str:

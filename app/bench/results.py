@@ -12,8 +12,6 @@ from decoding.events import Shape
 
 PLAIN = "off"
 AUTO = "auto"
-ALWAYS = ", always "
-"""Between drafters and the length of their drafts, in names of methods where it is fixed."""
 
 SCHEMA = 1
 

@@ -45,9 +45,7 @@ def slow_suite(suite: Suite, plain_seconds: float, n_methods: int) -> Suite:
         UsageError: even the shortest form would take several times as long.
     """
     forms = [
-        limited(
-            replace(suite, temperatures=suite.temperatures[:heats], with_fixed=False), prompts, most
-        )
+        limited(replace(suite, temperatures=suite.temperatures[:heats]), prompts, most)
         for prompts, heats, most in _SHORTER
     ]
     for form in forms:

@@ -37,8 +37,6 @@ class Suite:
     max_tokens: int
     seconds: float
     temperatures: tuple[float, ...] = (0.0, 0.8)
-    with_fixed: bool = False
-    """Whether fixed draft lengths are measured too, for comparison with the controller."""
     file: Path = _BUILT_IN
     origin: str = ""
     """What to download of a published suite, and from where."""
@@ -72,7 +70,7 @@ _LEAST_CONTEXT = 1024
 _SPEC, _SPEED = "spec-bench", "speed-bench"
 SUITES = {
     "quick": Suite("quick", 2, 3, 128, 480.0),
-    "full": Suite("full", 4, 5, 192, 7200.0, with_fixed=True),
+    "full": Suite("full", 4, 5, 192, 7200.0),
 } | {
     name: Suite(name, None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
     for name, max_tokens, origin in (

@@ -62,15 +62,15 @@ class Setup:
         """What is other than before, and how to go back, both in words."""
         old, new = (_PACKAGE.findall(each.engine) for each in (before, self))
         pairs = zip(new, old, strict=False)
-        told = [f"{name} {now} in place of {was}" for (name, now), (_, was) in pairs if now != was]
-        packages = " ".join(f"{name}=={version}" for name, version in old).lower()
-        way = f" To go back: uv pip install {packages}, then uv run --no-sync specchat."
-        back = way if told else ""
-        if self.engine != before.engine and not told:
-            told = ["another build of the engine"]
-        others = ("device", self.device, before.device), ("driver", self.driver, before.driver)
+        rows = [(name, now, was) for (name, now), (_, was) in pairs if now != was]
+        back = ""
+        if rows:
+            packages = " ".join(f"{name}=={version}" for name, version in old).lower()
+            back = f" To go back: uv pip install {packages}, then uv run --no-sync specchat."
+        told = [] if rows or self.engine == before.engine else ["another build of the engine"]
+        rows += [("device", self.device, before.device), ("driver", self.driver, before.driver)]
         told += [
-            f"{what} {now} in place of {was or 'none'}" for what, now, was in others if now != was
+            f"{what} {now} in place of {was or 'none'}" for what, now, was in rows if now != was
         ]
         told += ["another file in its place"] if self.file != before.file else []
         return ", ".join(told), back
@@ -102,7 +102,7 @@ class _Reply(NamedTuple):
     place: of the first token, from 1 on, that is not as before, 0 for none; margin: in logits.
     """
 
-    tokens: tuple[int, ...]
+    tokens: list[int]
     seconds: float
     margin: float
     place: int
@@ -155,8 +155,7 @@ class Guarding:
         kept = (store.read() or {}).get(key, [])
         now = next((one for one in kept if one.setup == setup), None)
         if now is None:
-            with self._session.context.second(_CONTEXT) as context:
-                now = self._measured(context, setup, kept[-1] if kept else None, is_wanted)
+            now = self._measured(setup, kept[-1] if kept else None, is_wanted)
             if started.load_until(ProcessorTimes.now()) > 0.0:
                 return False
             if now is not None and now.finding:
@@ -166,20 +165,17 @@ class Guarding:
         return True
 
     def _measured(
-        self,
-        context: Context,
-        setup: Setup,
-        before: Measured | None,
-        is_wanted: Callable[[], bool],
+        self, setup: Setup, before: Measured | None, is_wanted: Callable[[], bool]
     ) -> Measured | None:
         """What is measured, compared with before; None if no answer has two tokens."""
-        begun, replies = self._clock(), list[_Reply]()
-        messages = [Message("user", one.text) for one in built_in_prompts()[:_PROMPTS]]
-        prompts = [self._session.template.prompt([message]).tokens for message in messages]
-        for lap, (place, prompt) in product(range(_LAPS), enumerate(prompts)):
-            if not lap or self._clock() - begun < _SECONDS:
-                earlier = before.replies[place] if before else ()
-                replies.append(self._reply(context, prompt, earlier, is_wanted))
+        begun, replies, template = self._clock(), list[_Reply](), self._session.template
+        asked = [Message("user", one.text) for one in built_in_prompts()[:_PROMPTS]]
+        with self._session.context.second(_CONTEXT) as context:
+            for lap, (place, message) in product(range(_LAPS), enumerate(asked)):
+                if not lap or self._clock() - begun < _SECONDS:
+                    prompt = template.prompt([message]).tokens
+                    earlier = before.replies[place] if before else ()
+                    replies.append(self._reply(context, prompt, earlier, is_wanted))
         rates = [math.log((len(one.tokens) - 1) / one.seconds) for one in replies if one.seconds]
         if len(rates) < 2:
             return None
@@ -187,10 +183,10 @@ class Guarding:
         now = Measured(
             setup, loaded_key(self._session.model.info), f"{datetime.now(UTC):%Y-%m-%d}",
             math.exp(statistics.mean(rates)), noise / math.sqrt(len(rates)),
-            tuple(one.tokens for one in texts),
+            tuple(tuple(one.tokens) for one in texts),
         )  # fmt: skip
         worst = max(texts, key=lambda one: (one.margin, one.place))
-        return replace(now, finding=self._finding(before, now, worst) if before else "")
+        return replace(now, finding=self._finding(before, now, worst)) if before else now
 
     def _reply(
         self,
@@ -213,7 +209,7 @@ class Guarding:
             seconds = self._clock() - begun
             is_over = token in self._session.model.tokenizer.end_tokens or len(tokens) == _TOKENS
             if is_over or seconds > _SECONDS:
-                return _Reply(tuple(tokens), seconds if place else 0.0, margin, differs)
+                return _Reply(tokens, seconds if place else 0.0, margin, differs)
             if not is_wanted():
                 raise PassStoppedError
             rows = context.forward([token], 1)

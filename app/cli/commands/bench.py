@@ -12,7 +12,7 @@ import typer
 from app import completion
 from app.bench.comparison import Comparison, old_bench
 from app.bench.methods import Methods, methods
-from app.bench.report import measured, public_methods, public_model
+from app.bench.report import measured, public_draft, public_model
 from app.bench.report import report as report_of
 from app.bench.results import Bench
 from app.bench.runner import Runner, round_seconds, size_in_words, slow_suite
@@ -166,6 +166,6 @@ def _report(
 def _to_send(result: Bench, session: Session) -> dict[str, Any]:
     """A bench without names that are not published."""
     given, info = session.options.draft, session.model.info
-    names = public_methods(result.methods, given, session.spec(given))
+    names = {given: public_draft(session.spec(given))}
     found = measured(result, public_model(session.reference), info, names)
     return report_of(version("specchat"), result.date, machine(session.bandwidth), **found)

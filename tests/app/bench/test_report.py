@@ -15,7 +15,6 @@ from app.bench.report import (
     SCHEMA,
     measured,
     public_draft,
-    public_methods,
     public_model,
     report,
 )
@@ -144,20 +143,6 @@ def test_drafters_are_named_without_their_files(given: str, told: str, tmp_path:
     text = given.format(path=path)
     spec: DraftSpec = parse(text, Paths.of_this_user())
     assert public_draft(spec) == told
-    methods = ("off", text, f"{text}, always 3")
-    named = {method: public_methods(methods, text, spec).get(method, method) for method in methods}
-    assert named[f"{text}, always 3"] == f"{told}, always 3"
-
-
-def test_a_method_that_begins_like_a_file_is_not_taken_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("look").touch()
-    methods = ("off", "lookup", "lookup, always 3", "look", "look, always 3", "llama.cpp lookup")
-    told = public_methods(methods, "look", parse("look", Paths.of_this_user()))
-    expected = ("off", "lookup", "lookup, always 3", "model", "model, always 3", "llama.cpp lookup")
-    assert tuple(told.get(method, method) for method in methods) == expected
 
 
 @pytest.mark.slow
