@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from app.bench import wording
-from app.bench.results import AUTO, PLAIN, Bench, Speedup
+from app.bench.results import PLAIN, Bench, Speedup
 from app.bench.wording import (
     FIGURES,
     MISSING,
@@ -19,8 +18,6 @@ from app.bench.wording import (
     main_method,
     percent,
     sentence,
-    shape_sentences,
-    shape_shares,
     wall_sentence,
     with_error,
 )
@@ -32,9 +29,6 @@ _COLOURS = 6
 _DASHES = ("none", "6 3", "2 2")
 _TICKS = 8
 """Most numbers along an axis."""
-
-_LARGEST_CIRCLE = 12.0
-"""Radius of the circle that stands for all steps."""
 
 _MEASURED, _UNBATCHED = "measured cost", "cost without batching: n passes"
 
@@ -65,13 +59,12 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A line for each method. circles: x, y and radius. Ticks are numbers with their labels."""
+    """A line for each method. Ticks are numbers with their labels."""
 
     series: Mapping[str, Mapping[int, float]]
     axis: str
     end: tuple[float, float]
     y_ticks: Sequence[tuple[float, str]]
-    circles: Sequence[tuple[float, float, float]] = ()
 
     @property
     def x_ticks(self) -> range:
@@ -110,7 +103,7 @@ def page(bench: Bench, compared: Sequence[str] = ()) -> str:
         speedups=[_speedups(bench, temperature) for temperature in bench.temperatures],
         compared=compared,
         kinds=_kinds(bench),
-        gains=[_acceptance(bench), _lengths(bench), _costs(bench)],
+        gains=[_acceptance(bench), _costs(bench)],
         rates=_rates(bench),
         looks=_looks(bench.methods),
     )
@@ -230,89 +223,32 @@ def _acceptance(bench: Bench) -> Figure:
     caption += (
         "temperatures together. Late positions are drafted only where a draft looks promising."
     )
-    return Figure(heading, caption, header, rows, _share_lines(shares, "position in the draft"))
-
-
-def _lengths(bench: Bench) -> Figure:
-    """Accepted tokens per draft as a histogram, for methods that report their steps."""
-    counts = {method: bench.accepted_lengths(method) for method in drafting_methods(bench)}
-    shares = {method: dict(enumerate(_shares(steps))) for method, steps in counts.items() if steps}
-    longest = max(map(len, counts.values()), default=0)
-    heading = "Accepted length"
-    header = ("method", "drafts", "mean", *map(str, range(longest)), "steps by shape")
-    rows = [
-        (
-            method,
-            f"{sum(steps):,}",
-            _mean_length(steps),
-            *_percentages(_shares(steps), longest),
-            shape_shares(bench.steps_by_shape(method)) or MISSING,
-        )
-        for method, steps in counts.items()
-    ]
-    if not shares:
-        return Figure(heading, header=header, rows=rows)
-    caption = "Share of the drafts by how many of their tokens were accepted, all temperatures "
-    caption = " ".join([f"{caption}together.", *map(sentence, shape_sentences(bench))])
-    lines = _share_lines(shares, "accepted tokens of a draft")
-    return Figure(heading, caption, header, rows, lines)
-
-
-def _share_lines(shares: Mapping[str, Mapping[int, float]], axis: str) -> Lines:
     last = max(max(line) for line in shares.values())
     ticks = [(quarter / 4, f"{25 * quarter} %") for quarter in range(5)]
-    return Lines(shares, axis, (max(last, 1), 1.0), ticks)
+    lines = Lines(shares, "position in the draft", (max(last, 1), 1.0), ticks)
+    return Figure(heading, caption, header, rows, lines)
 
 
 def _percentages(shares: Sequence[float], columns: int) -> list[str]:
     return [*map(percent, shares), *[""] * (columns - len(shares))]
 
 
-def _shares(counts: Sequence[int]) -> list[float]:
-    return [count / sum(counts) for count in counts]
-
-
-def _mean_length(counts: Sequence[int]) -> str:
-    return f"{np.average(range(len(counts)), weights=counts):.2f}" if sum(counts) else MISSING
-
-
 def _costs(bench: Bench) -> Figure:
-    """The measured cost of a pass, with the draft lengths that auto chose."""
     heading, seconds = "Cost of a pass", bench.cost_seconds
     if len(seconds) < 2 or not seconds.get(1):
         return Figure(heading)
-    steps = bench.lengths(AUTO)
     costs = {n: taken / seconds[1] for n, taken in sorted(seconds.items())}
-    chosen = {1 + drafted: count for drafted, count in enumerate(steps) if count}
-    most, largest = 1.2 * max(costs.values()), max(costs)
-    circles = f" Circles are the lengths {AUTO} chose; their area is the share of steps."
+    most = 1.2 * max(costs.values())
     return Figure(
         heading,
-        "The flatter the curve, the less a longer draft costs to verify."
-        + (circles if chosen else ""),
-        ("tokens in a pass", "milliseconds", "cost in passes over one", f"steps of {AUTO}"),
-        [
-            (
-                str(n),
-                decimals(1000 * seconds[n] if n in seconds else None, 2),
-                decimals(costs.get(n), 2),
-                f"{chosen.get(n, 0):,}" if steps else MISSING,
-            )
-            for n in sorted({*seconds, *chosen})
-        ],
+        "The flatter the curve, the less a longer draft costs to verify.",
+        ("tokens in a pass", "milliseconds", "cost in passes over one"),
+        [(str(n), decimals(1000 * seconds[n], 2), decimals(costs[n], 2)) for n in costs],
         Lines(
             {_MEASURED: costs, _UNBATCHED: {0: 0.0, int(most): int(most)}},
             "tokens in one pass of the model; cost, in passes over one token",
-            (max([largest, *chosen]) + 0.5, most),
+            (max(costs) + 0.5, most),
             [(n, str(n)) for n in range(0, int(most) + 1, max(int(most) // _TICKS, 1))],
-            [
-                (
-                    n,
-                    float(np.interp(n, [*costs], [*costs.values()])),
-                    _LARGEST_CIRCLE * (count / sum(steps)) ** 0.5,
-                )
-                for n, count in chosen.items()
-            ],
         ),
     )
 

@@ -239,9 +239,6 @@ class Bench:
         )
         return [some / all_ for some, all_ in zip(accepted, judged, strict=False) if all_]
 
-    def lengths(self, method: str) -> list[int]:
-        return added(run.lengths for run in self.select(method))
-
     def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
         """Number of drafting steps by accepted tokens, from 0 up."""
         runs = self.select(method, temperature=temperature)

@@ -8,7 +8,6 @@ import pytest
 
 from app.bench.page import page
 from app.bench.results import Bench
-from decoding.events import Shape
 from tests.fixtures.benches import METHODS, synthetic_bench
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -137,33 +136,16 @@ def test_the_headline_is_auto_at_both_temperatures() -> None:
 
 def test_every_chart_is_described_and_has_its_numbers() -> None:
     html = page(synthetic_bench())
-    assert len(re.findall(r'role="img" aria-label="[^"]{30,} Its numbers follow."', html)) == 6
+    assert len(re.findall(r'role="img" aria-label="[^"]{30,} Its numbers follow."', html)) == 5
     tags = Reader(html).tags
-    assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (6, 6, 6)
+    assert (tags.count("svg"), tags.count("table"), tags.count("figcaption")) == (5, 5, 5)
 
 
 def test_missing_figures_are_said_to_be() -> None:
     text = Reader(page(bare_bench())).text
     assert "memory bandwidth was not measured" in text
-    assert text.count("Not measured.") == 3
+    assert text.count("Not measured.") == 2
     assert "Notes" not in text
-
-
-def test_the_histogram_of_accepted_lengths_is_drawn_and_told() -> None:
-    """Counts of its own; llama-cpp-python tells none."""
-    bench = synthetic_bench(("off", "auto", "llama-cpp-python lookup"))
-    shapes = {Shape.LINE: 15, Shape.TREE: 5}
-    runs = tuple(
-        replace(run, accepted_lengths=(5, 0, 15), steps_by_shape=shapes)
-        if run.method == "auto"
-        else run
-        for run in bench.runs
-    )
-    html = page(replace(bench, runs=runs))
-    text = Reader(html).text
-    assert "method drafts mean 0 1 2 steps by shape" in text
-    assert "auto 720 1.50 25 % 0 % 75 % line 75 %, tree 25 % llama-cpp-python lookup 0 - -" in text
-    assert "Steps of auto by shape: line 75 %, tree 25 %." in text
 
 
 def test_identical_replies_are_counted_by_method() -> None:
@@ -244,14 +226,11 @@ def test_a_method_looks_alike_in_every_chart_and_no_other_does() -> None:
     assert len(set(lines)) == len(methods) - 1
 
 
-def test_every_position_has_a_point_and_every_chosen_length_a_circle() -> None:
+def test_every_position_has_a_point() -> None:
     bench = synthetic_bench(("off", "auto"))
     html = page(bench)
     (points,) = re.findall(r'points="([^"]*)"', chart(html, "Conditional acceptance by position"))
     assert len(points.split()) == len(bench.conditional_acceptance("auto"))
-    chosen = [count for count in bench.lengths("auto") if count]
-    areas = [float(r) ** 2 for r in re.findall(r' r="(\S+)"', chart(html, "Cost of a pass"))]
-    assert areas == pytest.approx([areas[0] * count / chosen[0] for count in chosen], abs=2)
 
 
 @pytest.mark.parametrize("name", ["$x$", "<b>&amp;", "\N{CJK UNIFIED IDEOGRAPH-65E5}\n", "\udc80"])

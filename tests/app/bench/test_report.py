@@ -387,7 +387,6 @@ def test_a_method_without_runs_has_no_figures(missing: str) -> None:
     assert bench.rate(missing) is None
     assert bench.acceptance(missing) is None
     assert bench.conditional_acceptance(missing) == []
-    assert bench.lengths(missing) == []
     assert (bench.accepted_lengths(missing), bench.steps_by_shape(missing)) == ([], {})
 
 
@@ -411,7 +410,6 @@ def test_acceptance_is_accepted_of_drafted() -> None:
     assert bench.acceptance("auto", 0.0) == 0.25
     assert bench.acceptance("auto", 0.8) == 1.0
     assert bench.conditional_acceptance("auto") == pytest.approx([3 / 5, 2 / 3, 1.0])
-    assert bench.lengths("auto") == [9, 2, 1, 2]
 
 
 def test_accepted_lengths_and_shapes_are_added_up_over_runs() -> None:
