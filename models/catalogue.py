@@ -45,7 +45,6 @@ class DrafterKind(StrEnum):
 
     @property
     def is_trained(self) -> bool:
-        """Whether it was trained for one model, and is no model itself."""
         return self not in (DrafterKind.SAME_VOCABULARY, DrafterKind.CROSS_VOCABULARY)
 
     @property

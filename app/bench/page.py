@@ -203,7 +203,6 @@ def _kinds(bench: Bench) -> list[Figure]:
 
 
 def _acceptance(bench: Bench) -> Figure:
-    """Conditional acceptance by position in the draft, for methods that report it."""
     by_position = {
         method: bench.conditional_acceptance(method) for method in drafting_methods(bench)
     }
@@ -254,7 +253,6 @@ def _costs(bench: Bench) -> Figure:
 
 
 def _rates(bench: Bench) -> Figure:
-    """Tokens per second by temperature and method, against the bandwidth limit."""
     rates = {
         method: [comparable_rate(bench, method, temperature) for temperature in bench.temperatures]
         for method in bench.methods

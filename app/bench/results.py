@@ -192,7 +192,6 @@ class Bench:
         return mean * math.hypot(*shares) / len(shares)
 
     def figures(self, method: str, kind: str | None, temperature: float) -> Figures:
-        """Of one kind of questions, or of all."""
         runs = self.select(method, kind, temperature)
         drafting = [run for run in runs if run.steps]
         questions = _by_question(runs)
@@ -240,7 +239,6 @@ class Bench:
         return [some / all_ for some, all_ in zip(accepted, judged, strict=False) if all_]
 
     def accepted_lengths(self, method: str, temperature: float | None = None) -> list[int]:
-        """Number of drafting steps by accepted tokens, from 0 up."""
         runs = self.select(method, temperature=temperature)
         return added(run.accepted_lengths for run in runs)
 

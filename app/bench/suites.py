@@ -180,7 +180,6 @@ def _questions(file: Path) -> Iterator[_Question]:
 
 
 def _speed_bench(file: Path) -> bool:
-    """Whether questions are of SPEED-Bench's form."""
     return any("src_id" in row for _, row in _rows(file))
 
 

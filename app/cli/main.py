@@ -57,7 +57,6 @@ class _Commands(Group):
 
 
 def _imported(name: str) -> Any:
-    """Import a command, or a group of commands."""
     module = name.replace("-", "_")
     command = getattr(import_module(f"app.cli.commands.{module}"), module)
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -170,7 +169,6 @@ def main() -> None:
 
 
 def _defaults(paths: Paths) -> dict[str, Any]:
-    """Defaults of every command from the settings file."""
     settings = {name: value for name, value in file.read(paths.settings).items() if name in BY_NAME}
     common = {name: value for name, value in settings.items() if name in _COMMON}
     with_settings = ("acp", "ask", "chat", "serve", "verify")

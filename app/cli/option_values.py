@@ -64,7 +64,6 @@ def own_options(context: Context) -> SessionOptions:
 
 
 def server_options(context: Context) -> ServerOptions:
-    """A command's options of the server."""
     values = _values(context, SERVED_NAMES).items()
     return ServerOptions.of({name: checked_option(name, value) for name, value in values})
 
@@ -152,5 +151,4 @@ def _check_settings(context: Context) -> None:
 
 
 def _is_typed(context: Any, name: str) -> bool:
-    """Whether a value comes from the command line: not a default, setting or variable."""
     return source_of(context, name) == FROM_COMMAND_LINE

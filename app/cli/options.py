@@ -60,7 +60,6 @@ def argument(metavar: str, text: str, complete: Callable[[str], Any]) -> Any:
 
 
 def _layers(value: Any) -> int | str:
-    """A number of layers, or auto."""
     if value == AUTO_LAYERS:
         return AUTO_LAYERS
     try:

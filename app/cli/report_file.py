@@ -40,7 +40,6 @@ def machine(bandwidth: Bandwidth | None, engines: Engines | None = None) -> dict
 
 
 def llamacpp_gpus() -> tuple[Gpu, ...]:
-    """GPUs that llama.cpp puts layers on."""
     try:
         return gpus(LLAMACPP)
     except ModelError:
@@ -88,5 +87,4 @@ def write_report(file: Path, report: dict[str, Any]) -> None:
 
 
 def today() -> str:
-    """The date, as in reports."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")

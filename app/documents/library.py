@@ -120,12 +120,10 @@ class Library:
 
     @property
     def count(self) -> int:
-        """Files that have text."""
         return self._rows("SELECT count(*) FROM files WHERE characters > 0")[0][0]
 
     @property
     def passages(self) -> int:
-        """Passages of all files."""
         return self._rows("SELECT count(*) FROM passages")[0][0]
 
     def texts(self) -> Iterable[tuple[str, str]]:
@@ -137,7 +135,6 @@ class Library:
                 yield name, "".join(text for (text,) in parts)
 
     def path_of(self, name: str) -> Path | None:
-        """Where a file is."""
         rows = self._rows("SELECT path FROM files WHERE name = ?", name)
         return Path(rows[0][0]) if rows else None
 

@@ -256,7 +256,6 @@ class History(Database):
         self.run("UPDATE chats SET removed = NULL WHERE number = ?", (chat,))
 
     def removed_last(self) -> int | None:
-        """Number of the chat removed last, None if none can be restored."""
         sql = """SELECT number FROM chats WHERE removed >= ? ORDER BY removed DESC LIMIT 1"""
         rows = self.rows(sql, (time.time() - _KEPT_SECONDS,))
         return int(rows[0][0]) if rows else None
@@ -450,7 +449,6 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
 
 
 def index_of(paths: Paths, chat: int) -> Path:
-    """Where the index of a chat's folder is."""
     return paths.indexes / f"{chat}.sqlite3"
 
 

@@ -52,7 +52,6 @@ class LoadedFiles:
                 )
 
     def check_present(self) -> None:
-        """Check that the model can be loaded again."""
         self.check_whole()
         if not all(_stat(file) for file, _ in self.files):
             raise ModelError(

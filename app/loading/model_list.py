@@ -227,7 +227,6 @@ class Order(StrEnum):
 
 
 def starred(names: str) -> set[str]:
-    """The names in the setting `stars`."""
     return {name.strip() for name in names.split(",")} - {""}
 
 

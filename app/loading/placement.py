@@ -368,7 +368,6 @@ def with_drafter(planned: MemoryPlan, drafter_bytes: int) -> MemoryPlan:
 
 
 def can_stream(facts: ModelFacts, free: int) -> bool:
-    """Whether a model could stream with the smallest context."""
     least = min(facts.context_limit or SMALLEST_CONTEXT, SMALLEST_CONTEXT)
     return _beside_weights(facts, least).total <= free - reserve(free)
 
@@ -444,7 +443,6 @@ class GpuPlanner:
 
     @property
     def _contexts(self) -> Sequence[int]:
-        """Contexts to try, from the one wanted down to the smallest."""
         return [self._wanted] if self.asked else list(_halved(self._wanted))
 
     def _beside(self, split: GpuSplit, n_ctx: int) -> MemoryBill:

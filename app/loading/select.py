@@ -88,7 +88,6 @@ def lasting_name(reference: Reference) -> str:
 
 
 def _last_used(paths: Paths) -> Reference | None:
-    """The model that answered last, None if it no longer exists."""
     name = _last_name(paths)
     if not name:
         return None

@@ -105,7 +105,6 @@ class SessionOptions:
 
 
 def check_ranges(options: SessionOptions) -> None:
-    """Check all numeric options, --stream, --kv and --rpc."""
     if options.peers and (options.gpu_layers == 0 or options.backend == REMOTE):
         beside = "--gpu-layers 0" if options.gpu_layers == 0 else f"--backend {REMOTE}"
         raise UsageError(f"--rpc cannot be used with {beside}", "no layer would go there")
@@ -121,7 +120,6 @@ def check_ranges(options: SessionOptions) -> None:
 
 
 def check_range(name: str, value: float) -> None:
-    """Check the value of one numeric option."""
     least, most = RANGES[name]
     if not least <= value <= most:
         bounds = f"it is at least {least}, at most {most:,}"

@@ -58,7 +58,6 @@ class Outlook:
 
     @property
     def streams(self) -> bool:
-        """Whether a part is read from disk for each token."""
         return self.split is None or self.share.streamed > 0
 
     @property

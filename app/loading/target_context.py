@@ -99,7 +99,6 @@ class TargetContext:
 
     @contextmanager
     def use(self) -> Generator[Context]:
-        """Exclusive use of the context within the block."""
         if self._is_in_use:
             raise ContextInUseError("only one can be generated at a time")
         self._is_in_use = True

@@ -216,7 +216,6 @@ class _Sockets:
         self._is_over = Event()
 
     def follow(self, event: str, info: dict[str, Any]) -> None:
-        """Called by the client as its connections are made."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             opened = info["return_value"].get_extra_info("socket")
             if isinstance(opened, socket.socket):

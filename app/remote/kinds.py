@@ -58,7 +58,6 @@ _KINDS = {
 
 
 def kind_of(models: list[Mapping[str, Any]]) -> Kind:
-    """The server that lists such models."""
     owners = [one.get("owned_by") for one in models]
     if models and all(owner is None for owner in owners) and "created" in models[0]:
         return MLX_LM  # alone in naming no owner

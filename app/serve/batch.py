@@ -36,8 +36,6 @@ Tell = Callable[[int, int, float], None]
 
 
 class Asked(Fields):
-    """A line of a batch."""
-
     custom_id: Annotated[str, Field(min_length=1, max_length=1024)]
     method: Literal["POST"] = "POST"
     url: Literal["/v1/chat/completions", "/v1/completions", "/v1/responses"]
@@ -151,7 +149,6 @@ def _has_failed(answer: dict[str, Any]) -> bool:
 async def _answered(
     number: int, line: bytes, served: ServedEngine, defaults: Answering
 ) -> dict[str, Any]:
-    """The answer to one line, in OpenAI's form."""
     custom_id = response = error = None
     try:
         asked = read_body(Asked, line)

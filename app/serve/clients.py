@@ -110,7 +110,6 @@ class ClientConfig:
 
 
 def check_client(client: str) -> None:
-    """Check that the configuration of a client is known."""
     if client not in CLIENTS:
         raise UsageError(f"unknown client “{client}”", f"choose {CLIENT_NAMES}")
 

@@ -200,7 +200,6 @@ def _config(application: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -123,7 +123,6 @@ class Verifying:
             opened.context.close()
 
     def close_idle(self, seconds: float) -> None:
-        """Close what was not used for so long."""
         latest = time.monotonic() - seconds
         for name in [one for one, opened in self._contexts.items() if opened.used_at <= latest]:
             self.close(name)
@@ -286,7 +285,6 @@ class _Paths:
 
 
 def verifying_routes(served: ServedEngine) -> list[Route]:
-    """The paths of drafts from elsewhere."""
     paths = _Paths(served)
     return [
         Route("/v1/verify", paths.facts, methods=["GET"]),

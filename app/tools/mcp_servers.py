@@ -131,7 +131,6 @@ class Servers:
             return self._running[name].ready
 
     def retry(self, name: str) -> None:
-        """Have a server that failed started again."""
         with self._lock:
             running = self._running.get(name)
             if running is not None and running.ready.done() and running.ready.exception():

@@ -29,7 +29,6 @@ def chosen_names(chosen: str) -> list[str]:
 
 
 def calls_in(text: str, form: ReplyForm, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-    """The calls of a whole reply."""
     splitter = ReplySplitter(form, tools)
     calls: list[ToolCall] = []
     for event in (*splitter.feed(TextDelta(text)), *splitter.finish()):
@@ -80,7 +79,6 @@ class Toolbox:
         return all(future.done() for future in self.start(chosen).values())
 
     def faults(self, chosen: str) -> list[ToolError]:
-        """Why servers that are chosen do not run."""
         errors = (one.exception() for one in self.start(chosen).values() if one.done())
         return [error for error in errors if isinstance(error, ToolError)]
 

@@ -162,7 +162,6 @@ class _Download:
         return contents
 
     def _present(self, files: Iterable[RepositoryFile]) -> int:
-        """Bytes of files that an earlier download has received."""
         return sum(part_bytes(self._cache.part(file)) for file in files)
 
     def _require_room(self, missing: list[RepositoryFile]) -> None:

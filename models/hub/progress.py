@@ -77,7 +77,6 @@ class Progress:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Remaining time at the present rate, None if unknown."""
         if self.total_bytes is None or not self.bytes_per_second:
             return None
         return (self.total_bytes - self.done_bytes) / self.bytes_per_second

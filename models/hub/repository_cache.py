@@ -106,7 +106,6 @@ class RepositoryCache:
         return real_folder(self.snapshot, *folders) / name
 
     def home(self, file: RepositoryFile) -> Path:
-        """Path of checked content."""
         return self.blob(file) if self.links else self.entry(file)
 
     def candidate(self, file: RepositoryFile) -> Path | None:

@@ -148,7 +148,6 @@ def _beside(path: Path, backend: str) -> Iterator[FoundDrafter]:
 
 
 def _places(path: Path, backend: str) -> Iterator[Path]:
-    """Files, or folders, in which a drafter for a model may be."""
     if backend == MLX:
         inside = [path] if path.is_dir() else []
         for folder in (*inside, path.parent):

@@ -146,7 +146,6 @@ def known_names(folder: Path) -> dict[str, Path]:
 
 
 def readable_names(folder: Path) -> list[str]:
-    """Names of models with readable headers."""
     return [name for name, path in known_names(folder).items() if is_readable(path)]
 
 

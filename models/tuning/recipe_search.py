@@ -284,7 +284,6 @@ class RecipeSearch:
 
     @property
     def ranking(self) -> list[Ranked]:
-        """Tried recipes, the highest predicted speedup first."""
         costs = self._costs()
         ranked: list[Ranked] = []
         for recipe, tried in self._tried.items():

@@ -354,7 +354,6 @@ class EditorAgent:
         await self._update(chat, update_available_commands(commands))
 
     async def _tell(self, chat: _Chat, turn: Turn) -> None:
-        """Tell a message that is complete."""
         if turn.role == USER:
             await self._update(chat, update_user_message_text(turn.text))
             return
@@ -376,7 +375,6 @@ class EditorAgent:
             await self._update(chat, row)
 
     def _row(self, what: str) -> str:
-        """A name for a row that is shown."""
         self._shown += 1
         return f"{what}-{self._shown}"
 

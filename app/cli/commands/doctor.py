@@ -124,7 +124,6 @@ def _facts(
 
 
 def _measured(chosen: EngineFacts) -> Bandwidth | None:
-    """Memory bandwidth of the device that runs models."""
     paths, of_device = Paths.of_this_user(), None
     if chosen.on_gpu:
         of_device = mlx_bandwidth(paths, again=True) if chosen.backend == MLX else gpu_bandwidth()
@@ -175,7 +174,6 @@ def _reading_ahead(spent: dict[str, float]) -> str:
 
 
 def _engine(engine: dict[str, Any]) -> str:
-    """An engine's build and device in a line."""
     if engine["problem"]:
         return engine["problem"]
     where = "on the GPU" if engine["on_gpu"] else "on the processor"

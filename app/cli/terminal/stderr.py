@@ -60,7 +60,6 @@ def status_shown() -> bool:
 
 
 def note(text: str) -> None:
-    """Write a line that the user should read."""
     clear_status()
     _write(f"{text}\n")
 
@@ -89,7 +88,6 @@ def step(text: str) -> None:
 
 
 def progress(done: int, planned: int, text: str) -> None:
-    """Show a progress bar and the current work as the status."""
     share = 100 * done // max(planned, 1)
     filled = _BAR_CELLS * done // max(planned, 1)
     bar = "█" * filled + "░" * (_BAR_CELLS - filled)

@@ -85,8 +85,6 @@ class Block(TextPart):
 
 
 class InputMessage(Fields):
-    """One message: text, or blocks of text, tool calls and their results."""
-
     role: Literal["user", "assistant", "system"]
     content: str | Items[Block]
 
@@ -153,8 +151,6 @@ class OutputConfig(Lenient):
 
 
 class Thinking(Lenient):
-    """Whether the model thinks first, and how long."""
-
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
 
@@ -179,7 +175,6 @@ class CountRequest(Fields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The tools of this request."""
         tools = [as_tool(tool.name, tool.description, tool.input_schema) for tool in self.tools]
         choice = self.tool_choice
         kind = {"any": "required", "tool": "named"}.get(choice.type, choice.type)
@@ -389,7 +384,6 @@ MESSAGES = Dialect("/v1/messages", _read, error_body)
 
 
 def count_route(served: ServedEngine, defaults: Answering) -> Route:
-    """The path that counts the tokens of a prompt."""
 
     async def count(request: HttpRequest) -> JSONResponse:
         with served.counting.take():

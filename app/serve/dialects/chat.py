@@ -60,7 +60,6 @@ class ChatMessage(Fields):
 
 
 def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
-    """The conversation of some messages."""
     turns = (_turn(message, f"messages.{index}") for index, message in enumerate(messages))
     return Conversation.of(turns)
 
@@ -134,7 +133,6 @@ class ChatRequest(openai.CommonFields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The tools of this request."""
         choice = self.tool_choice
         kind, name = (choice, "") if isinstance(choice, str) else ("named", choice.function.name)
         return offered_tools(tools_of(self.tools), kind, name, is_parallel=self.parallel_tool_calls)
@@ -211,7 +209,6 @@ def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply,
 
 
 def asked_reply(asked: ChatRequest, defaults: Answering, model: ServedModel) -> AskedReply:
-    """What a request asks of a model."""
     sampling = asked.sampling(defaults, model.n_vocab)
     offered = asked.offered
     conversation = conversation_of(asked.messages)

@@ -75,7 +75,6 @@ def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply,
 
 
 def asked_reply(asked: CompletionsRequest, defaults: Answering, model: ServedModel) -> AskedReply:
-    """What a request asks of a model."""
     prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
     if asked.n * len(prompts) > MOST_CHOICES:
         raise invalid(f"at most {MOST_CHOICES} choices in all", "n")

@@ -76,8 +76,6 @@ def _few(biases: object) -> object:
 
 
 class StreamOptions(Lenient):
-    """What a stream tells beside the text."""
-
     include_usage: bool = False
 
 
@@ -92,15 +90,12 @@ class JsonSchema(Fields):
 
 
 class ResponseFormat(Fields):
-    """Text, any JSON object, or JSON of a schema."""
-
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
     schema_: Annotated[dict[str, object] | None, Field(alias="schema")] = None
     """As llama-server takes it, beside json_object."""
 
     def grammar(self) -> Grammar | None:
-        """The grammar of the reply, None if it may be any text."""
         if self.type == "text":
             return None
         if self.type == "json_object" and self.schema_ is None:
@@ -141,7 +136,6 @@ class SamplingFields(Fields):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def sampling(self, defaults: Answering, n_vocab: int | None) -> SamplingSettings:
-        """Sampling settings of the first choice."""
         if n_vocab and any(token >= n_vocab for token in self.logit_bias):
             raise invalid(f"the model has tokens 0 to {n_vocab - 1:,}", "logit_bias")
         return asked_sampling(
@@ -159,8 +153,6 @@ class SamplingFields(Fields):
 
 
 class CommonFields(SamplingFields):
-    """What both ask for."""
-
     ignored = frozenset((
         "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
         "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "timings_per_token",
@@ -175,12 +167,10 @@ class CommonFields(SamplingFields):
 
     @property
     def form_field(self) -> str:
-        """The field that limits the form of the replies, if any does."""
         return "response_format" if self.grammar is None else "grammar"
 
     @property
     def form(self) -> Grammar | None:
-        """The grammar that the replies must match, if any."""
         grammar = self.response_format.grammar() if self.response_format is not None else None
         if self.grammar is None:
             return grammar

@@ -45,7 +45,6 @@ class Item(Lenient):
 
 
 def conversation_of(instructions: str, items: str | Sequence[Item]) -> Conversation:
-    """The conversation of some instructions and items."""
     if isinstance(items, str):
         return Conversation(instructions, [Message("user", items)])
     turns: list[Message] = []
@@ -111,7 +110,6 @@ class Format(Fields):
 
     @property
     def grammar(self) -> Grammar | None:
-        """The grammar of the reply, None if it may be any text."""
         if self.type == "json_schema":
             return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(self.schema_))
         return Grammar(GrammarKind.JSON_OBJECT) if self.type == "json_object" else None
@@ -154,7 +152,6 @@ class ResponsesRequest(Fields):
 
     @property
     def offered(self) -> OfferedTools:
-        """The functions of this request."""
         tools = [
             as_tool(tool.name, tool.description, tool.parameters)
             for tool in self.tools
