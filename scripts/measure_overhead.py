@@ -128,7 +128,7 @@ def main() -> None:
     share = control_share(
         context,
         [tokens for _, tokens in tokenized(model)],
-        CostModel(calibrate(context, text).seconds),
+        CostModel(calibrate(context, text)),
     )
     print(f"--draft off / bare loop: median {statistics.median(ratios):.3f}")
     print(f"overhead, temperature 0: {overhead(greedy):.2%} of decode time")

@@ -69,7 +69,7 @@ def held_table(costs: Measured) -> Iterator[str]:
     yield "  held  tokens  measured  predicted  shifted as a whole"
     for depth in costs.held:
         lesser = {least: costs.held[least] for least in costs.held if least < depth}
-        now, before = (CostModel.of(replace(costs, held=one)) for one in (costs.held, lesser))
+        now, before = (CostModel(replace(costs, held=one)) for one in (costs.held, lesser))
         for one in (now, before):
             one.hold(depth)
         for tokens in costs.held[depth]:

@@ -83,9 +83,9 @@ def _gain(member: ManagedDrafter, costs: CostModel, cost: DraftCost) -> float:
     return expected_gain(member.costs(costs), Cost.of(cost, costs.seconds(1)), expected)
 
 
-def share_of(known: Acceptance, *, is_free: bool = False) -> float | None:
+def share_of(known: Acceptance) -> float | None:
     """Acceptance at all temperatures; None if nothing was judged."""
-    accepted, judged = judged_of(known, is_free=is_free)
+    accepted, judged = judged_of(known)
     return accepted / judged if judged else None
 
 

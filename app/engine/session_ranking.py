@@ -152,7 +152,7 @@ def _ranking(
         refusal = f"{name} {model.info.rollback_refusal}"
     known = None
     if model and memory and measured and not refusal:
-        costs, calibrations = CostModel.of(measured), Calibrations(paths, models.notify)
+        costs, calibrations = CostModel(measured), Calibrations(paths, models.notify)
         threads, gpu_layers = options.threads, options.local_layers
         known = Knowledge(target, model, costs, calibrations, memory, threads, gpu_layers)
     if opens:

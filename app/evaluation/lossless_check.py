@@ -327,22 +327,21 @@ class _Drawn:
 def _draw(
     pair: _Tested, settings: SamplingSettings, seconds: float, rounding: float
 ) -> Generator[str, None, _Drawn]:
-    context, turns, where = pair.context, pair.controller.turns, _where(settings).lower()
-    assert turns is not None
+    context, turns, where = pair.context, pair.controller, _where(settings).lower()
     yield f"{where}: the model's own distribution"
     prompt = _repetitive_prompt(pair, settings)
-    forms = possible(pair.controller, context, settings)
+    forms = possible(turns, context, settings)
     if any(form.shape is Shape.TREE for form in forms):
         rounding = max(rounding, branch_difference(context, prompt[-_PASS_TOKENS:]))
     exact = exact_distribution(context, prompt, settings, rounding=rounding)
-    drawn = _Drawn(exact, [Counter() for _ in range(turns.count)])
+    drawn = _Drawn(exact, [Counter() for _ in range(turns.period)])
     started = time.perf_counter()
     for number in range(REPLIES):
         if number % 10 == 0:
             yield f"{where}: answer {number} of {REPLIES}"
         turns.start(number)
-        outcome, steps = reply(context, prompt, replace(settings, seed=number), pair.controller)
-        drawn.replies[number % turns.count][compared(exact, outcome)] += 1
+        outcome, steps = reply(context, prompt, replace(settings, seed=number), turns)
+        drawn.replies[number % turns.period][compared(exact, outcome)] += 1
         drawn.forms.update(tallied(steps))
         if pair.is_stopped() or time.perf_counter() - started > seconds:
             break

@@ -113,7 +113,7 @@ class Calibrations:
                 memory for another.
             ModelError: the engine failed.
         """
-        return CostModel.of(self.measured_target(model, context))
+        return CostModel(self.measured_target(model, context))
 
     def measured_target(self, model: Model, context: TargetContext) -> Measured:
         """Measured costs of a target's passes.

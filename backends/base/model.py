@@ -273,14 +273,6 @@ class ModelInfo:
         """Whether it computes on this machine's processor, wholly or in part."""
         return not self.host and (self.device.startswith("CPU") or self.gpu_layers is not None)
 
-    def check_context(self, n_ctx: int) -> None:
-        """Refuse a context size that the model was not trained for.
-
-        Raises:
-            UsageError: n_ctx is out of range.
-        """
-        check_context(self.name, n_ctx, self.context_limit)
-
 
 def no_images(refusal: str) -> UsageError:
     """Error for an image that is given to a model that sees none, with why."""
@@ -593,6 +585,8 @@ class Head(Model, Protocol):
 
         Raises:
             OutOfMemoryError: its cache does not fit in free memory.
+            DraftUnavailableError: it cannot read what the model's layers are given.
+            ModelError: code of the model's architecture failed.
         """
         ...
 

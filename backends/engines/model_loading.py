@@ -43,14 +43,8 @@ def load(
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
-    experts: active experts per token, None for the file's own number; llama.cpp only.
-    lock_bytes: weights to lock in memory while the others stream from disk, None for a model that
-    fits; llama.cpp on the processor only. beside: a loaded model of the same file that streams,
-    whose held weights this one uses too.
-    cache_type: of the KV cache, None for the engine's own; llama.cpp only. blank: without weights
-    whose copying takes long, to find out whether it runs; ignored by MLX. projector: for images,
-    or why there is none; llama.cpp only. peers: other machines for a part of its layers, which the
-    model closes; llama.cpp only.
+    What follows wanted is for llama.cpp, and as of its load; of MLX nothing but the usual may be
+    asked, and it ignores blank.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -195,7 +189,8 @@ def derive(
     number of matrices done and in total.
 
     Raises:
-        DraftUnavailableError: it cannot be made from this model.
+        DraftUnavailableError: its weights have no more bits than that, or its architecture does not
+            support the change.
     """
     from backends.mlx.model import MlxModel
     from backends.mlx.self_draft import derive as derive_in_mlx

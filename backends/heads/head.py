@@ -44,7 +44,6 @@ class LoadedLayers:
         return self.open_beside(self._context)
 
     def open_beside(self, context: Context) -> Context:
-        """A context that drafts for another one of the model."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from backends.base import (
     Rollback,
     SpecchatError,
     UsageError,
+    check_context,
 )
 from backends.files.attention import attention_of, refusal, rollback_of, state_bytes, usual_depth
 from backends.files.gguf_header import GgufHeader, Tensor, read_per_token
@@ -160,7 +161,7 @@ class LlamaModel:
             UsageError: the engine has no such cache.
         """
         info, model = self.info, self.pointer
-        info.check_context(n_ctx)
+        check_context(info.name, n_ctx, info.context_limit)
         n_chunk = self._chunk_size(n_ctx)
         vision, most = self.tokenizer.vision, n_chunk
         if vision is not None and vision.is_whole:

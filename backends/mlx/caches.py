@@ -3,7 +3,6 @@
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import json
 import math

@@ -20,7 +20,15 @@ from mlx_lm.generate import generate_step, speculative_generate_step
 from mlx_lm.sample_utils import make_sampler
 from mlx_lm.utils import get_total_parameters, load_model
 
-from backends.base import ContextTooLargeError, Model, ModelError, ModelInfo, Vocabulary, Warping
+from backends.base import (
+    ContextTooLargeError,
+    Model,
+    ModelError,
+    ModelInfo,
+    Vocabulary,
+    Warping,
+    check_context,
+)
 from backends.base.baseline_engine import BaselineEngine
 from backends.base.images import NO_MLX
 from backends.files.mlx_folder import COPIES, MlxFolder
@@ -101,7 +109,7 @@ class MlxModel:
     def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> MlxContext:  # noqa: ARG002
         assert self.module is not None, "the model is closed"
         info = self.info
-        info.check_context(n_ctx)
+        check_context(info.name, n_ctx, info.context_limit)
         per_token, free = self._kv_bytes_per_token, available_memory()
         states = (COPIES if drafts else 1) * self._state_bytes
         needed = n_ctx * per_token + states

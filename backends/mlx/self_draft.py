@@ -173,16 +173,10 @@ def derive(
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> MlxModel:
-    """Make a drafter from a target's weights.
+    """Make a drafter from a target's weights; all else as of model_loading.derive.
 
     It shares unchanged weights with the target, may be closed before or after it, and counts only
-    its own weights in weight_bytes. variant: its name. bits: per weight, None for the target's own.
-    skipped: layers to skip. experts: experts used per token, None for the target's number.
-    progress: called with the number of matrices done and in total.
-
-    Raises:
-        DraftUnavailableError: the weights have no more bits than that, or the architecture does not
-            support the change.
+    its own weights in weight_bytes.
     """
     assert target.module is not None, "the model is closed"
     name = target.info.name

@@ -117,54 +117,33 @@ class CostModel:
 
     Attention takes time by tokens held and tokens of the pass: see hold. Every pass corrects it: a
     drift that all n share (other load), more slowly the shape of the curve at each n, and the
-    surcharge of trees over lines. points, switching, expert_share, changes, held: as in Measured.
-    is_steady: whether the timings agreed. kept: where changes cost time, the width of the step that
-    is planned, to which drafts are compared; else 0.
+    surcharge of trees over lines. kept: where changes cost time, the width of the step that is
+    planned, to which drafts are compared; else 0.
     """
 
-    def __init__(
-        self,
-        points: Mapping[int, float],
-        switching: float = 0.0,
-        *,
-        is_steady: bool = True,
-        expert_share: float = 0.0,
-        changes: Mapping[int, float] | None = None,
-        held: Held | None = None,
-    ) -> None:
-        self.switching = switching
-        self.is_steady = is_steady
-        self.points = dict(sorted(points.items()))
-        self._changes = dict(changes or {})
+    def __init__(self, measured: Measured) -> None:
+        """Start from a calibration."""
+        self.switching = measured.switching
+        self.is_steady = measured.is_steady
+        self.points = dict(sorted(measured.seconds.items()))
+        self._changes = dict(measured.changes)
         self.kept = 0
         self._ran: tuple[int, ...] = ()
         self._first = 0.0
         """Seconds of the first pass of the present width, until the second one is known."""
-        lengths = range(1, max(points) + 1)
-        known = (_interpolated(self.points, n, expert_share) for n in lengths)
+        lengths = range(1, max(self.points) + 1)
+        known = (_interpolated(self.points, n, measured.expert_share) for n in lengths)
         self._empty = np.array([0.0, *known])
         self._held = 0
         self._row: dict[int, float] = {}
         """Cost of a row at best, by how many share passes, as long as the curve is as it is."""
-        self.learn_held(held or {})
+        self.learn_held(measured.held)
         self._filled = [
             next((width for width in self._changes if width >= n), n)
             for n in range(len(self._shape))
         ]
         self.sequences, self.row_price = 1, 0.0
         self._surcharge = 0.0
-
-    @classmethod
-    def of(cls, measured: Measured) -> Self:
-        """A model that starts from a calibration."""
-        return cls(
-            measured.seconds,
-            measured.switching,
-            is_steady=measured.is_steady,
-            expert_share=measured.expert_share,
-            changes=measured.changes,
-            held=measured.held,
-        )
 
     def learn_held(self, held: Held) -> None:
         """Replace what is known by tokens held, and what passes corrected: that was part of it."""
@@ -510,7 +489,7 @@ class DraftCost:
     @staticmethod
     def of(measured: Measured, beside: CostModel | None = None) -> "DraftCost":
         """Cost of a drafter model, by a calibration of its passes; beside: as of the class."""
-        largest, passes = max(measured.seconds), CostModel.of(measured)
+        largest, passes = max(measured.seconds), CostModel(measured)
         reading = measured.seconds[largest] / largest
         singly = single_reads(passes) if measured.changes else 0
         return DraftCost(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from decoding.drafters.cascade import Cascade
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -19,7 +19,7 @@ class NoCost(CostModel):
     """
 
     def __init__(self, largest: int) -> None:
-        super().__init__({1: _PLAIN_SECONDS, largest: _PLAIN_SECONDS})
+        super().__init__(Measured({1: _PLAIN_SECONDS, largest: _PLAIN_SECONDS}))
 
     def observe(
         self, n: int, seconds: float, *, after_draft: bool = False, is_tree: bool = False
@@ -31,59 +31,43 @@ LENGTHS = (5, 3, 8, 4)
 """Draft lengths per proposing drafter, in turn; some reach past the replies that are checked."""
 
 
-class RoundRobin:
-    """Decides which drafter may draft at a step.
+class TakingTurns(Controller):
+    """A controller whose drafters take turns at every step, for checks and fixed lengths.
 
-    Turns depend on the numbers of reply and step alone, never on sampled tokens. So replies that
-    began with the same turn may be compared with the target's distribution as one sample.
-    lengths: draft lengths; the next one applies once every drafter has had its turn.
+    They draft as if that cost nothing, and nothing is learned, so that checks see every form of
+    draft. Turns depend on the numbers of reply and step alone, never on sampled tokens. So replies
+    that began with the same turn may be compared with the target's distribution as one sample.
+    of: whose drafters. lengths: of the drafts; the next one applies once every drafter has had its
+    turn.
     """
 
-    def __init__(
-        self, drafters: Sequence[ManagedDrafter], lengths: Sequence[int] = LENGTHS
-    ) -> None:
-        self._drafters = drafters
+    def __init__(self, of: Controller, lengths: Sequence[int] = LENGTHS) -> None:
+        drafters = [_as_new(managed) for managed in of.drafters]
+        super().__init__(drafters, NoCost(of.costs.largest), of.n_vocab, lambda: 0.0, of.reader)
+        self._in_turn = drafters
         self._lengths = lengths
         self._number = 0
 
     @property
-    def count(self) -> int:
-        """Period of the turns, in steps and in replies."""
-        return len(self._drafters)
+    def period(self) -> int:
+        """Of the turns, in steps and in replies."""
+        return len(self._in_turn)
 
     def start(self, reply: int) -> None:
         self._number = reply
 
-    def next(
-        self, free: Sequence[ManagedDrafter], costly: Sequence[ManagedDrafter], limit: int
-    ) -> tuple[list[ManagedDrafter], list[ManagedDrafter], int]:
-        drafter = self._drafters[self._number % self.count]
-        length = self._lengths[self._number // self.count % len(self._lengths)]
+    def _participants(
+        self, history: Sequence[int], limit: int
+    ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
+        free, costly, limit = super()._participants(history, limit)
+        drafter = self._in_turn[self._number % self.period]
+        length = self._lengths[self._number // self.period % len(self._lengths)]
         self._number += 1
         return (
             [managed for managed in free if managed is drafter],
             [managed for managed in costly if managed is drafter],
             min(limit, length),
         )
-
-
-class TakingTurns(Controller):
-    """A controller whose drafters take turns at every step, for checks and fixed lengths.
-
-    They draft as if that cost nothing, and nothing is learned, so that checks see every form of
-    draft. of: whose drafters. lengths: of the drafts.
-    """
-
-    def __init__(self, of: Controller, lengths: Sequence[int] = LENGTHS) -> None:
-        drafters = [_as_new(managed) for managed in of.drafters]
-        costs = NoCost(of.costs.largest)
-        super().__init__(drafters, costs, of.n_vocab, lambda: 0.0, of.reader)
-        self.turns = RoundRobin(drafters, lengths)
-
-    def _participants(
-        self, history: Sequence[int], limit: int
-    ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
-        return self.turns.next(*super()._participants(history, limit))
 
     def observe(self, step: Step) -> None: ...
 

@@ -22,7 +22,7 @@ from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, Samp
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Event, Finish, FinishReason, Prefill, Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
@@ -749,7 +749,7 @@ def controlled(*drafters: Drafter) -> Controller:
         ManagedDrafter(drafter, cost=None if drafter.is_free else DraftCost(0.1, 0.01))
         for drafter in drafters
     ]
-    costs = CostModel({1: 2.0, 16: 2.1})
+    costs = CostModel(Measured({1: 2.0, 16: 2.1}))
     return Controller(managed, costs, N_VOCAB, clock=lambda: 0.0)
 
 

@@ -22,7 +22,7 @@ from decoding.constraint.grammar import ConstraintError
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree, TreeShape
-from decoding.estimation.cost import CostModel, DraftCost, TreeSize
+from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
 from decoding.events import Finish, FinishReason, Shape, Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
@@ -102,7 +102,7 @@ class Pair:
         ]
         cost = DraftCost(0.01, 0.001)
         managed = [ManagedDrafter(drafter, cost=cost) for drafter in drafters]
-        costs = CostModel({1: 1.0, 16: 1.1})
+        costs = CostModel(Measured({1: 1.0, 16: 1.1}))
         return TakingTurns(Controller(managed, costs, self.n_vocab), (3, 5))
 
 

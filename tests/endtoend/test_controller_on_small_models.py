@@ -11,7 +11,7 @@ from backends.base import Context, Model
 from decoding.checks.distribution_check import divergences
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
@@ -56,7 +56,9 @@ def test_when_a_drafters_context_is_full_the_reply_goes_on_without_it(model: Mod
         cost = DraftCost(0.001, 0.0001)
         drafter = DraftModel("model", drafting, n_vocab=model.info.n_vocab)
         drafters = [ManagedDrafter(PromptLookup()), ManagedDrafter(drafter, cost=cost)]
-        controller = Controller(drafters, CostModel(FLAT), model.info.n_vocab, lambda: 0.0)
+        controller = Controller(
+            drafters, CostModel(Measured(FLAT)), model.info.n_vocab, lambda: 0.0
+        )
         for _ in range(2):
             steps, reasons = reply(context, 200, controller)
             assert not list(divergences(context, PROMPT, said(steps)))

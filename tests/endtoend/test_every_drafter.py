@@ -35,7 +35,7 @@ from decoding.drafters.draft_model import DraftModel, drafter_of_head
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.ngram import Ngram
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -68,7 +68,7 @@ OF_HEAD = 0.01
 """What rounding changes of a head's logits of 6 between a reply that it followed and the same text
 read at once: 0.0035 was the most of 240 replies."""
 
-NO_COSTS = CostModel({1: 1.0, 8: 1.01})
+NO_COSTS = CostModel(Measured({1: 1.0, 8: 1.01}))
 ERRS = 20
 """Every so many tokens, what retrieval remembers of a reply is wrong."""
 

@@ -32,7 +32,7 @@ from decoding.drafters.cross_vocabulary.shared_tokens import AcrossVocabularies
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.retrieval.retrieval import Retrieval
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
@@ -246,7 +246,7 @@ def test_sampled_replies_of_a_cascade_follow_the_target(of_devices: bool, small_
         closing(derive(target, "", None, (1,))) as smaller,
     ):
         n_vocab = target.info.n_vocab
-        costs = CostModel({1: 1.0, 16: 1.1})
+        costs = CostModel(Measured({1: 1.0, 16: 1.1}))
         drafters = [ManagedDrafter(PromptLookup(min_match=1))]
         if of_devices:
             model = DraftModel("smaller", smaller.open(64), n_vocab=n_vocab)

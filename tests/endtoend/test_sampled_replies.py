@@ -29,7 +29,7 @@ from decoding.drafters.lookup import PromptLookup
 from decoding.drafters.predicted_text import PredictedText
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths
 from decoding.drafters.trees import DynamicTree, TreeShape
-from decoding.estimation.cost import CostModel, TreeSize
+from decoding.estimation.cost import CostModel, Measured, TreeSize
 from decoding.events import Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
@@ -187,7 +187,7 @@ def chance_of_five(
 def test_drafters_made_of_others_leave_the_law(kind: str, close_pair: Pair) -> None:
     context, beside = close_pair
     model = DraftModel("m", beside, n_vocab=N_VOCAB)
-    lookup, costs = PromptLookup(min_match=1), CostModel({1: 1.0, 16: 1.1})
+    lookup, costs = PromptLookup(min_match=1), CostModel(Measured({1: 1.0, 16: 1.1}))
     drafter: Drafter = FirstHit([PromptLookup(min_match=2), model])
     if kind == "cascade":
         below = Controller([ManagedDrafter(lookup)], costs, N_VOCAB, clock=lambda: 0.0)
@@ -228,7 +228,7 @@ PREDICTIONS = 30
 
 def written(context: Context, predicted: Sequence[int] | None) -> list[Step]:
     """A greedy reply; the controller believes that drafting costs next to nothing."""
-    costs = CostModel({1: 1.0, 16: 1.1})
+    costs = CostModel(Measured({1: 1.0, 16: 1.1}))
     controller = Controller([ManagedDrafter(PromptLookup())], costs, N_VOCAB, lambda: 0.0)
     if predicted is not None:
         controller.add([ManagedDrafter(PredictedText(predicted, len(PROMPT)))])

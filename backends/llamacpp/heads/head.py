@@ -336,11 +336,6 @@ class LlamaHead(LoadedLayers):
         super().__init__(target, context, info)
 
     def open_beside(self, context: Context) -> Context:
-        """A context that drafts for another one of the model.
-
-        Raises:
-            OutOfMemoryError: its cache does not fit in free memory.
-        """
         assert isinstance(context, LlamaContext)
         key = object()
         with ExitStack() as resources:

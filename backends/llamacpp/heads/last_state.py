@@ -57,7 +57,6 @@ def _unread(path: Path, how: str) -> DraftUnavailableError:
 
 class LlamaLastState(LastStateHead):
     def open_beside(self, context: Context) -> LastStateContext:
-        """A context that drafts for another one of the model."""
         assert isinstance(context, LlamaContext)
         with ExitStack() as resources:
             states = add_final_states(context, self.width, resources)

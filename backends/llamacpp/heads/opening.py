@@ -24,9 +24,6 @@ from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.sequences import Batch
 
-# ctypes has only a private name for the type of a pointer
-# pyright: reportPrivateUsage=false
-
 
 def keep_hidden(pointer: api.llama_context_p, *, only_outputs: bool) -> None:
     """Make passes leave hidden states: of all tokens, or of those with logits."""
@@ -105,10 +102,6 @@ def _missing() -> DraftUnavailableError:
     return DraftUnavailableError(
         "heads cannot draft here", "this build of llama.cpp does not export what they need"
     )
-
-
-# ctypes has only a private name for the type of a pointer
-# pyright: reportPrivateUsage=false
 
 
 class RowBatch(Batch):

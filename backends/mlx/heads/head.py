@@ -227,13 +227,6 @@ class MlxHead(LoadedLayers):
         self._contexts = WeakValueDictionary()  # who drops one has closed it
 
     def open_beside(self, context: Context) -> Context:
-        """A context that drafts for another one of the model.
-
-        Raises:
-            OutOfMemoryError: its cache does not fit in free memory.
-            DraftUnavailableError: it cannot read what the model's layers are given.
-            ModelError: code of the model's architecture failed.
-        """
         assert self._loaded is not None, "the head is closed"
         assert isinstance(context, MlxContext)
         try:

@@ -33,11 +33,6 @@ def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -
 
 class MlxLastState(LastStateHead):
     def open_beside(self, context: Context) -> LastStateContext:
-        """A context that drafts for another one of the model.
-
-        Raises:
-            DraftUnavailableError: the model does not hand its layers states one by one.
-        """
         assert isinstance(context, MlxContext)
         states = add_final_states(context, context.n_chunk)
         opened = self._opened(context, states, partial(remove_states, context, states))

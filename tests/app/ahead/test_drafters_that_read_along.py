@@ -12,7 +12,7 @@ from app.loading.target_context import TargetContext
 from backends.base import Context, Model
 from decoding.drafters.base import Reader
 from decoding.drafters.draft_model import DraftModel
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
@@ -33,7 +33,7 @@ class Typed:
         target, self.beside, self.fresh = contexts
         sharing = [self._drafter(model, self.beside) for _ in range(2)]
         managed = [ManagedDrafter(one, cost=CHEAP) for one in sharing]
-        costs = CostModel({1: 1.0, 16: 1.5})
+        costs = CostModel(Measured({1: 1.0, 16: 1.5}))
         self.controller = Controller(managed, costs, model.info.n_vocab)
         self.reader = PieceReader(TargetContext(model, target), lambda: self.controller)
         self.alone = self._drafter(model, self.fresh)

@@ -21,7 +21,7 @@ from app.ahead.piece_reader import (
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import Context, Model
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.prefill import prefill, reuse
 
 TRIALS = 25
@@ -237,7 +237,7 @@ MOST = 256
 
 def by_costs(plain: float, per_token: float) -> PieceLength:
     """With a straight curve of costs, up to 16 tokens."""
-    costs = CostModel({1: plain, 16: plain + 15 * per_token})
+    costs = CostModel(Measured({1: plain, 16: plain + 15 * per_token}))
     return PieceLength(lambda: costs)
 
 

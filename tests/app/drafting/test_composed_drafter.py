@@ -20,7 +20,7 @@ from decoding.draft import Drafter
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths, TreeByTemperature
 from decoding.drafters.trees import DynamicTree
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Shape, Step
 from decoding.generation import Limits
 from decoding.planning.pausing import drafter_status
@@ -166,7 +166,7 @@ def test_a_cascade_begins_with_what_its_model_costs_and_is_expected_to_reach(
 def test_what_only_a_trial_expects_of_a_cascade_is_called_that(
     spelled: Spelled, target: Model, context: Context, paths: Paths
 ) -> None:
-    spec, dear = spelled("cascade(lookup,far)"), CostModel({1: 0.02, 2: 0.036, 16: 0.32})
+    spec, dear = spelled("cascade(lookup,far)"), CostModel(Measured({1: 0.02, 2: 0.036, 16: 0.32}))
     with closing(drafters(spec, target, context, paths)) as drafting:
         reason = drafter_status(drafting.handles[0].member, dear).reason
         assert "needs acceptance" in reason

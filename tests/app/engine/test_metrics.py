@@ -19,7 +19,7 @@ from app.engine.metrics import (
 from app.engine.report import reply_report
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.sampling.distribution import SamplingSettings
 from decoding.telemetry import Statistics
@@ -89,7 +89,7 @@ def test_what_has_no_plain_rate_is_left_out() -> None:
     assert SessionSpeedup().comparison == PLAIN
 
 
-COSTS = CostModel({1: 0.01, 2: 0.015})
+COSTS = CostModel(Measured({1: 0.01, 2: 0.015}))
 NOISE = 0.05
 
 

@@ -123,13 +123,13 @@ def test_where_they_do_not_lines_are_all_there_is(
 
 @pytest.mark.parametrize(("share", "gains"), [(0.9, False), (0.6, True), (0.3, True)])
 def test_a_drafter_that_is_nearly_always_right_needs_no_branches(share: float, gains: bool) -> None:
-    cost, costs = DraftCost(0.15, 0.15), CostModel({1: 1.0, 64: 2.5})
+    cost, costs = DraftCost(0.15, 0.15), CostModel(Measured({1: 1.0, 64: 2.5}))
     lines = member(share, cost)
     assert trees_may_gain(lines, lines.by_rank(), cost, costs, TreeSize(8, 32)) is gains
 
 
 def test_a_tree_without_a_second_branch_is_no_gain_over_a_line() -> None:
-    cost, costs = DraftCost(0.02, 0.002), CostModel(FLAT)
+    cost, costs = DraftCost(0.02, 0.002), CostModel(Measured(FLAT))
     lines = member(0.6, cost)
     assert not trees_may_gain(lines, [0.6], cost, costs, TreeSize(8, 32))
 

@@ -59,7 +59,7 @@ class Gain:
 
 def gain(context: Context, time: Time, single: float, draw: float = 0.003) -> Gain:
     """Of a drafter model that takes `draw` seconds a token. single: of a plain step."""
-    costs = CostModel.of(calibrate(context, list(range(N_VOCAB)) * 20, time))
+    costs = CostModel(calibrate(context, list(range(N_VOCAB)) * 20, time))
     assert costs.seconds(1) == pytest.approx(single)
     draft = DraftModel("model", Timed(GUESSED, time, draw, 0.0), n_vocab=N_VOCAB, is_certain=True)
     managed = ManagedDrafter(draft, cost=DraftCost(draw, draw))

@@ -6,7 +6,7 @@ import pytest
 
 from app.training.plan import Measured, Method, Plan, in_words, needed, planned, usual
 from backends.base import DiskFullError, OutOfMemoryError
-from decoding.estimation.cost import CostModel
+from decoding.estimation import cost
 
 Q8_OF_1B = {1: 1.0, 2: 1.44, 4: 1.9, 8: 3.1, 16: 5.6}
 """Relative seconds of passes: a 1.1B Q8_0 on two cores is near it. Flat: a GPU."""
@@ -20,25 +20,29 @@ HERE = Measured(
 )  # fmt: skip
 
 
+def costs(curve: dict[int, float]) -> cost.CostModel:
+    return cost.CostModel(cost.Measured(curve))
+
+
 def plan(curve: dict[int, float], minutes: float = 120.0, here: Measured = HERE) -> Plan:
-    return planned(Method.EAGLE3, minutes, here, CostModel(curve))
+    return planned(Method.EAGLE3, minutes, here, costs(curve))
 
 
 @pytest.mark.parametrize("curve", [Q8_OF_1B, FLAT])
 def test_what_is_needed_breaks_even_and_no_other_length_asks_for_less(
     curve: dict[int, float],
 ) -> None:
-    found = needed(CostModel(curve), 0.1)
+    found = needed(costs(curve), 0.1)
     assert found is not None
     total = sum(found.each**place for place in range(1, found.length + 1))
     assert total == pytest.approx(found.total, abs=1e-3)
     for length in range(1, 16):
         kept = sum((found.each - 1e-3) ** place for place in range(1, length + 1))
-        assert kept < CostModel(curve).of_draft(length) + length * 0.1
+        assert kept < costs(curve).of_draft(length) + length * 0.1
 
 
 def test_where_passes_grow_faster_than_drafts_nothing_is_enough() -> None:
-    assert needed(CostModel(STEEP), 0.1) is None
+    assert needed(costs(STEEP), 0.1) is None
     assert not plan(STEEP).pays
     assert "nothing does" in "\n".join(in_words(plan(STEEP)))
 

@@ -16,7 +16,7 @@ from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, SampledLine
 from decoding.drafters.cascade import Cascade
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -42,7 +42,7 @@ START = 0
 """The token every history begins with; the enumerated text follows it."""
 
 SEEDS = range(2)
-COSTS = CostModel({1: 1.0, 16: 2.0})
+COSTS = CostModel(Measured({1: 1.0, 16: 2.0}))
 Open = Callable[..., Any]
 
 

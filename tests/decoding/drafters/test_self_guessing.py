@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.base import ModelError, UsageError
 from decoding.draft import Drafter
 from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape, NgramPool, TokenTree
-from decoding.estimation.cost import CostModel, DraftCost, TreeSize
+from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
 from decoding.events import Origin, Step
 from decoding.generation import Limits
 from decoding.planning.controller import Controller
@@ -271,7 +271,7 @@ def test_a_reply_goes_on_when_a_drafter_breaks_on_what_it_hears(
     monkeypatch.setattr(Jacobi, "_on_verified", fails)
     context = fake_context(table(3))
     managed = ManagedDrafter(Jacobi(), cost=DraftCost(1e-6, 0.0))
-    controller = Controller([managed], CostModel({1: 0.1, 16: 0.1}), N_VOCAB)
+    controller = Controller([managed], CostModel(Measured({1: 0.1, 16: 0.1})), N_VOCAB)
     found = replied(context, [1, 2], GREEDY, Limits(20, NO_END), controller)
     assert said(found) == said(
         replied(fake_context(table(3)), [1, 2], GREEDY, Limits(20, NO_END), None)
@@ -287,7 +287,7 @@ def test_lookahead_runs_where_its_passes_cost_little_and_is_paused_elsewhere(
     context = fake_context(table(3), n_ctx=4000, n_chunk=32)
     tree = TreeSize(SHAPE.depth, SHAPE.nodes)
     managed = ManagedDrafter(Lookahead(SHAPE), cost=DraftCost(1e-9, 0.0), tree=tree)
-    costs = CostModel({1: 1.0, 16: of_sixteen})
+    costs = CostModel(Measured({1: 1.0, 16: of_sixteen}))
     controller = Controller([managed], costs, N_VOCAB, clock=lambda: 0.0)
 
     def seconds(step: Step) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from decoding.constraint.constraint import Evidence
 from decoding.draft import Draft, KeepOn
 from decoding.drafters.forced_tokens import with_evidence
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -57,7 +57,7 @@ def test_an_unsure_token_is_no_surer_than_its_drafter_says() -> None:
 
 def drafted(*, of_reply: bool) -> list[int]:
     """Lengths of the drafts of a reply whose rows all begin with another letter than drafted."""
-    controller = Controller([], CostModel({1: 1.0, 16: 8.5}), PIECES.n_vocab, lambda: 0.0)
+    controller = Controller([], CostModel(Measured({1: 1.0, 16: 8.5})), PIECES.n_vocab, lambda: 0.0)
     managed = ManagedDrafter(Repeats())
     if of_reply:
         controller.add([managed])

@@ -111,7 +111,7 @@ def test_a_streamed_model_is_timed_on_long_passes_in_the_time_of_a_few_plain_ste
     assert {1, 2, 63} <= set(found.seconds)
     assert context.now <= 9 * plain
     assert not ends_early(found.seconds, cast("Context", context))
-    costs = CostModel.of(found)
+    costs = CostModel(found)
     for n in range(1, 64):
         assert costs.relative(n) == pytest.approx(curve[n], rel=0.12)
 
@@ -146,7 +146,7 @@ def test_a_streamed_mixture_of_experts_is_timed_where_its_experts_are_few(
     found = measured(context, used / experts)
     assert set(found.seconds) == lengths
     assert not ends_early(found.seconds, cast("Context", context), used / experts)
-    costs = CostModel.of(found)
+    costs = CostModel(found)
     for n in range(1, costs.largest + 1):
         assert costs.relative(n) == pytest.approx(curve[n])
 
@@ -189,7 +189,7 @@ def test_where_the_longest_pass_takes_little_it_goes_on(
     context = Slow(fake_context(table(0), n_ctx=128, n_chunk=64), plain, slope)
     found = measured(context)
     assert max(found.seconds) == longest
-    assert CostModel(found.seconds).largest == longest
+    assert CostModel(found).largest == longest
     assert not ends_early(found.seconds, cast("Context", context))
     assert found.seconds[longest] == pytest.approx(plain * (1 + slope * (longest - 1)))
     assert context.now <= most_seconds

@@ -14,7 +14,7 @@ POINTS = {1: 0.010, 2: 0.018, 4: 0.024, 8: 0.040}
 
 
 def test_between_points_it_is_a_straight_line() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     assert costs.largest == 8
     assert costs.seconds(3) == pytest.approx(0.021)
     assert costs.relative(6) == pytest.approx(3.2)
@@ -34,7 +34,7 @@ def test_what_is_held_adds_to_each_length_by_itself(
     tokens: int, plain: float, of_four: float
 ) -> None:
     """Between two depths on a line, beyond the last in proportion."""
-    costs = CostModel(POINTS, held=HELD)
+    costs = CostModel(Measured(POINTS, held=HELD))
     costs.hold(tokens)
     assert 1000 * costs.seconds(1) == pytest.approx(plain)
     assert 1000 * costs.seconds(4) == pytest.approx(of_four)
@@ -42,15 +42,15 @@ def test_what_is_held_adds_to_each_length_by_itself(
 
 
 def test_between_lengths_what_is_held_adds_lies_on_a_line_and_goes_on() -> None:
-    costs = CostModel(POINTS, held={2000: {1: 0.2, 2: 0.15, 4: 0.5}})
+    costs = CostModel(Measured(POINTS, held={2000: {1: 0.2, 2: 0.15, 4: 0.5}}))
     costs.hold(2000)
-    added = [100 * (costs.seconds(n) - CostModel(POINTS).seconds(n)) for n in range(1, 9)]
+    added = [100 * (costs.seconds(n) - CostModel(Measured(POINTS)).seconds(n)) for n in range(1, 9)]
     assert added == pytest.approx([0.2, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 1.1]), "never less"
 
 
 def test_load_that_shows_after_many_tokens_is_not_what_they_cost() -> None:
     """So that a short chat that follows begins with what is true of it."""
-    costs = CostModel(POINTS, held=HELD)
+    costs = CostModel(Measured(POINTS, held=HELD))
     costs.hold(4000)
     for _ in range(40):
         costs.observe(1, 0.014)
@@ -61,7 +61,7 @@ def test_load_that_shows_after_many_tokens_is_not_what_they_cost() -> None:
 
 
 def test_where_nothing_was_measured_all_lengths_share_what_plain_steps_show() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     costs.hold(4000)
     for _ in range(60):
         costs.observe(1, 0.020)
@@ -76,7 +76,7 @@ def test_where_nothing_was_measured_all_lengths_share_what_plain_steps_show() ->
 
 
 def test_load_that_all_passes_share_leaves_the_shape() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     for _ in range(60):
         for n, seconds in POINTS.items():
             costs.observe(n, 2.0 * seconds)
@@ -86,7 +86,7 @@ def test_load_that_all_passes_share_leaves_the_shape() -> None:
 
 
 def test_one_length_that_costs_more_is_learned_beside_plain_steps() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     for _ in range(200):
         costs.observe(1, 0.010)
         costs.observe(4, 0.036)
@@ -95,7 +95,7 @@ def test_one_length_that_costs_more_is_learned_beside_plain_steps() -> None:
 
 
 def test_noise_never_makes_a_longer_pass_a_gain() -> None:
-    costs = CostModel({1: 0.50, 2: 0.51, 16: 0.60})
+    costs = CostModel(Measured({1: 0.50, 2: 0.51, 16: 0.60}))
     for _ in range(60):
         costs.observe(1, 0.50)
         costs.observe(2, 0.30)
@@ -106,13 +106,13 @@ def test_noise_never_makes_a_longer_pass_a_gain() -> None:
 
 
 def test_a_pass_that_met_a_hiccup_counts_for_little() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     costs.observe(1, 100.0)
     assert costs.seconds(1) < 0.011
 
 
 def test_a_plain_step_after_a_draft_is_expected_to_be_slower() -> None:
-    costs = CostModel(POINTS, switching=0.1)
+    costs = CostModel(Measured(POINTS, switching=0.1))
     for _ in range(100):
         costs.observe(1, 0.011, after_draft=True)
     assert costs.seconds(1) == pytest.approx(0.010)
@@ -122,7 +122,7 @@ def test_a_plain_step_after_a_draft_is_expected_to_be_slower() -> None:
 
 @pytest.mark.parametrize(("n", "seconds"), [(0, 0.01), (9, 0.01), (1, 0.0), (1, -1.0)])
 def test_what_cannot_be_is_ignored(n: int, seconds: float) -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     costs.observe(n, seconds)
     assert costs.seconds(1) == 0.010
 
@@ -149,7 +149,7 @@ def test_a_draft_may_cost_something_whatever_its_length() -> None:
 
 
 def test_what_slows_the_target_slows_layers_that_share_its_device() -> None:
-    costs = CostModel(POINTS)
+    costs = CostModel(Measured(POINTS))
     cost = DraftCost(0.0005, 0.0001, 0.002, beside=costs)
     alone = DraftCost(0.0005, 0.0001, 0.002)
     assert cost.seconds(2, 3) == pytest.approx(alone.seconds(2, 3))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from decoding.draft import Draft, KeepOn, PointMassLine
 from decoding.estimation.acceptance import TextKindReader
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Cause, Step
 from decoding.planning.controller import BASELINE_EVERY, Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -228,7 +228,7 @@ def test_the_better_of_two_drafters_drafts() -> None:
     text = Text(constant(0.9, 6), 0)
     good, bad = FreeDrafter(text), FreeDrafter(Text(constant(0.1, 8), 0))
     good.name, bad.name = "good", "bad"
-    costs = CostModel({1: 0.03, 16: 0.035})
+    costs = CostModel(Measured({1: 0.03, 16: 0.035}))
     controller = Controller([ManagedDrafter(bad), ManagedDrafter(good)], costs, N_VOCAB)
     history = text.tokens[:5]
     controller.begin(history, Sampler(SamplingSettings(temperature=0.0)))
@@ -292,7 +292,7 @@ def _quoted_or_not(token: int) -> bytes:
 
 def test_probes_go_to_the_drafter_that_may_be_the_best() -> None:
     """One was seen to be bad, the other is unknown: the budget is for the unknown one."""
-    costs = CostModel({n: CURVES["linear"][n] for n in range(1, 17)})
+    costs = CostModel(Measured({n: CURVES["linear"][n] for n in range(1, 17)}))
     bad, unknown = (
         ManagedDrafter(
             CostlyDrafter(Text(constant(0.5, 1), 1), Clock(), DraftCost(0.1, 0.01)), None, cost
@@ -346,7 +346,7 @@ def test_what_would_pay_and_cannot_be_afforded_is_told_from_what_would_not(
     prior: float, cause: Cause
 ) -> None:
     """The steep curve asks for more than a drafter that nobody knows may lose, and for probes."""
-    costs = CostModel({1: 1.0, 2: 3.0, 16: 3.2})
+    costs = CostModel(Measured({1: 1.0, 2: 3.0, 16: 3.2}))
     text = Text(constant(prior, 1), 1)
     cost = DraftCost(0.05, 0.05)
     controller = Controller(

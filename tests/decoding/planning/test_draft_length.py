@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.drafters.trees import TreeShape
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.draft_length import (
     NO_TREE,
     NOTHING,
@@ -81,7 +81,7 @@ def test_no_tree_gains_more(
     by_rank: list[float], curve: list[float], first: float, share: float, affordable: float
 ) -> None:
     by_rank = sorted(by_rank, reverse=True)
-    costs = CostModel({1: 1.0, **dict(enumerate(curve, start=2))})
+    costs = CostModel(Measured({1: 1.0, **dict(enumerate(curve, start=2))}))
     further = share * first
     known = {
         tree: tokens_and_cost_of_tree(tree, by_rank, costs, first, further)
@@ -102,7 +102,7 @@ def test_no_tree_gains_more(
 @fewer
 @given(st.floats(0.02, 0.98).map(lambda one: round(one, 2)), st.floats(1.0, 1.5))
 def test_one_child_each_is_a_line_of_the_best_length(share: float, rate: float) -> None:
-    costs = CostModel(FLAT_TO_64)
+    costs = CostModel(Measured(FLAT_TO_64))
     line = best_length([share] * 8, costs, rate=rate, affordable=PLENTY, draft_cost=0.05)
     tree = best_shape(
         [share], costs, rate=rate, affordable=PLENTY, level_cost=straight(0.05, 0.05),
@@ -116,7 +116,7 @@ def test_a_flat_curve_wants_a_bush_and_a_steep_one_a_line() -> None:
     by_rank = [0.6, 0.15, 0.06]
     bush, line = (
         best_shape(
-            by_rank, CostModel(curve), rate=1.0, affordable=PLENTY,
+            by_rank, CostModel(Measured(curve)), rate=1.0, affordable=PLENTY,
             level_cost=straight(0.02, 0.005), largest_nodes=32, largest_depth=6,
         )
         for curve in (FLAT_TO_64, LAPTOP)
@@ -144,7 +144,7 @@ chances = st.floats(0.01, 0.99)
 
 
 def costs(points: dict[int, float], switching: float = 0.0) -> CostModel:
-    return CostModel(points, switching)
+    return CostModel(Measured(points, switching))
 
 
 @st.composite

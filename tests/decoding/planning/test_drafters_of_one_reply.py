@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from decoding.draft import Draft, KeepOn
 from decoding.drafters.predicted_text import PredictedText
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -15,7 +15,7 @@ from tests.fixtures.forms import certain
 from tests.fixtures.simulator import PLAIN_SECONDS, Curve, costs_of, curve
 
 SAMPLER = Sampler(SamplingSettings(0.0))
-CHEAP = CostModel({1: 1.0, 16: 1.1})
+CHEAP = CostModel(Measured({1: 1.0, 16: 1.1}))
 TWO_CORES = curve({1: 1.0, 2: 2.08, 3: 2.41, 4: 2.6, 8: 4.18, 16: 7.28})
 """Passes over a body of 1.1 billion parameters in Q8_0, measured on two cores."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.pausing import largest_tree
 from tests.fixtures.simulated_text import bursts, collapse, constant
 from tests.fixtures.simulator import CURVES, STREAMED, Curve, Machine, curve
@@ -97,5 +97,5 @@ def test_trees_are_large_where_a_slow_target_reads_many_tokens_as_fast_as_one(
     plain: float, known: Curve, grows: bool
 ) -> None:
     """Elsewhere they have the limits that they always had."""
-    costs = CostModel({n: plain * known[n] for n in range(1, len(known))})
+    costs = CostModel(Measured({n: plain * known[n] for n in range(1, len(known))}))
     assert (largest_tree(costs).nodes > 32) is grows

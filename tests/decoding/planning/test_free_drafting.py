@@ -7,7 +7,7 @@ import pytest
 
 from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, KeepOn
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.free_drafting import FreeDrafting, PollSchedule
@@ -110,7 +110,7 @@ def run(controller: Controller, steps: int) -> list[int]:
 def controlled(seconds: float) -> tuple[Echo, Controller]:
     clock = Clock(0.0)
     echo = Echo(clock, seconds)
-    return echo, Controller([ManagedDrafter(echo)], CostModel(COSTS), 10, clock)
+    return echo, Controller([ManagedDrafter(echo)], CostModel(Measured(COSTS)), 10, clock)
 
 
 def test_asking_in_vain_takes_little_of_a_step() -> None:
@@ -145,7 +145,7 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
             SamplingSettings(0.0), constraint=constraint_on(pieces, grammar), prompt_tokens=1
         )
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
-        free = FreeDrafting([managed], CostModel(COSTS), pieces.n_vocab)
+        free = FreeDrafting([managed], CostModel(Measured(COSTS)), pieces.n_vocab)
         free.begin(sampler)
         proposed = free.poll(free.due(), [0], 4)
         assert [draft.tokens for _, draft, _ in proposed] == [(0,) * count] * (count > 0)
@@ -162,7 +162,7 @@ def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
     constraint = constraint_on(Pieces([b"a", b"b", END]), "aab")
     monkeypatch.setattr(constraint, "count_allowed", fails)
     managed = ManagedDrafter(Says((0, 0)))
-    free = FreeDrafting([managed], CostModel(COSTS), 3)
+    free = FreeDrafting([managed], CostModel(Measured(COSTS)), 3)
     free.begin(Sampler(SamplingSettings(0.0), constraint=constraint, prompt_tokens=1))
     assert not free.poll(free.due(), [0], 4)
     assert not managed.dropped

@@ -3,15 +3,15 @@
 import pytest
 
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.cost import CostModel, DraftCost, TreeSize
+from decoding.estimation.cost import CostModel, DraftCost, Measured, TreeSize
 from decoding.planning.draft_length import break_even
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.pausing import DrafterStatus, State, drafter_status, overall
 from tests.fixtures.drafters import IdleDrafter
 
-CHEAP = CostModel({1: 1.0, 16: 1.2})
-STEPPED = CostModel({1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 8: 4.0, 16: 6.1})
-HOPELESS = CostModel({1: 1.0, 2: 2.5, 16: 40.0})
+CHEAP = CostModel(Measured({1: 1.0, 16: 1.2}))
+STEPPED = CostModel(Measured({1: 1.0, 2: 1.89, 3: 2.5, 4: 2.3, 8: 4.0, 16: 6.1}))
+HOPELESS = CostModel(Measured({1: 1.0, 2: 2.5, 16: 40.0}))
 
 
 class Silent(IdleDrafter):
@@ -63,7 +63,7 @@ def test_a_paused_drafter_names_what_it_needs_and_what_it_has() -> None:
 
 
 def test_what_a_busy_machine_measured_is_told_as_such() -> None:
-    busy = CostModel(STEPPED.points, is_steady=False)
+    busy = CostModel(Measured(STEPPED.points, unsure={2: 1.0}))
     doubt = " (costs measured on a busy machine)"
     for managed, costs in ((drafter_model(0.1), busy), (drafter_model(0.1), STEPPED)):
         reason = drafter_status(managed, costs).reason
@@ -124,7 +124,7 @@ def test_a_dropped_drafter_is_off_for_its_reason() -> None:
 
 def test_dearer_passes_park_what_was_on() -> None:
     managed = drafter_model(0.05)
-    costs = CostModel({1: 1.0, 2: 1.2, 16: 3.0})
+    costs = CostModel(Measured({1: 1.0, 2: 1.2, 16: 3.0}))
     assert drafter_status(managed, costs).state is State.ON
     for _ in range(400):
         for n in (2, 3, 4):
@@ -164,11 +164,13 @@ def test_what_takes_longer_passes_than_were_measured_says_so() -> None:
     found = drafter_status(managed, STEPPED)
     assert found.state is State.PAUSED
     assert "longer than the 16 tokens" in found.reason
-    assert drafter_status(managed, CostModel({1: 1.0, 16: 1.2, 64: 1.4})).state is State.ON
+    assert (
+        drafter_status(managed, CostModel(Measured({1: 1.0, 16: 1.2, 64: 1.4}))).state is State.ON
+    )
 
 
 def test_what_a_draft_costs_whatever_its_length_counts_too() -> None:
-    costs = CostModel({1: 1.0, 4: 1.25})
+    costs = CostModel(Measured({1: 1.0, 4: 1.25}))
     cheap, dear = (
         ManagedDrafter(IdleDrafter(), cost=DraftCost(0.0, 0.0, begin), prior=0.8)
         for begin in (0.2, 3.0)

@@ -7,14 +7,14 @@ import pytest
 
 from backends.base import ModelError, PassStoppedError
 from decoding.drafters.draft_model import DraftModel
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.sampling.sampler import Sampler
 from decoding.sampling.settings import SamplingSettings
 from tests.decoding.conftest import FakeContext, random_table
 
-COSTS = CostModel({1: 1.0, 16: 1.5})
+COSTS = CostModel(Measured({1: 1.0, 16: 1.5}))
 CHEAP, DEAR = DraftCost(0.01, 0.005), DraftCost(9.0, 9.0)
 TEXT = [1, 2, 3, 4, 5] * 6
 

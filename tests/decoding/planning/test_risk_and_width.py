@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.estimation.acceptance import AcceptanceEstimates
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.controller import Controller
 from decoding.planning.draft_length import Option
 from decoding.planning.kept_width import KeptWidth
@@ -207,7 +207,7 @@ def certain(*tokens: float) -> list[Option]:
 
 
 def test_a_width_is_left_once_another_has_missed_what_the_change_costs() -> None:
-    costs = CostModel({1: 1.0, 4: 1.2, 8: 1.5}, changes={1: 1.0, 4: 1.0, 8: 1.0})
+    costs = CostModel(Measured({1: 1.0, 4: 1.2, 8: 1.5}, changes={1: 1.0, 4: 1.0, 8: 1.0}))
     width = KeptWidth(costs)
     assert width.choose([certain(0.0)], 1.0, 9.0) == 1
     assert width.ran(1) == 0.0, "after a prompt any width is a change"
@@ -220,7 +220,9 @@ def test_a_width_is_left_once_another_has_missed_what_the_change_costs() -> None
 
 
 def test_what_a_drafter_has_proven_at_one_width_is_not_risked_at_another() -> None:
-    width = KeptWidth(CostModel({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 0.0, 2: 0.0, 8: 0.0}))
+    width = KeptWidth(
+        CostModel(Measured({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 0.0, 2: 0.0, 8: 0.0}))
+    )
     hoped, sure = certain(0.0, 0.9, 1.7, 2.4), certain(0.0, 0.4, 0.45, 0.49)
     assert width.choose([hoped], 1.0, 9.0) == 8
     assert width.choose([hoped], 1.0, 0.1, [sure], 9.0) == 2
@@ -231,7 +233,7 @@ def test_what_a_drafter_has_proven_at_one_width_is_not_risked_at_another() -> No
 def test_a_rate_that_no_width_reaches_any_more_does_not_make_passes_narrow() -> None:
     """The recent rate is of an earlier reply, where passes stayed 2 wide on an H200."""
     model = [(n, sum(0.95**k for k in range(1, n + 1)), 0.13 * n) for n in range(8)]
-    costs = CostModel({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 2.0, 2: 3.0, 8: 2.0})
+    costs = CostModel(Measured({1: 1.0, 2: 1.02, 8: 1.5}, changes={1: 2.0, 2: 3.0, 8: 2.0}))
     for rate in (1.0, 2.5, 5.0):
         assert KeptWidth(costs).choose([model], rate, 9.0) == 8
     assert KeptWidth(costs).choose([model], 5.0, 2.3) == 2, "the best that is affordable"
@@ -239,7 +241,7 @@ def test_a_rate_that_no_width_reaches_any_more_does_not_make_passes_narrow() -> 
 
 def test_a_pass_that_could_not_be_filled_up_counts_as_the_next_width() -> None:
     """At the end of a context, where a step may follow all the same."""
-    width = KeptWidth(CostModel({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0}))
+    width = KeptWidth(CostModel(Measured({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0})))
     width.ran(1)
     assert width.ran(3) == 1.0
     assert width.rows == 4
@@ -247,7 +249,7 @@ def test_a_pass_that_could_not_be_filled_up_counts_as_the_next_width() -> None:
 
 
 def test_no_step_between_others_tells_what_a_width_costs() -> None:
-    costs = CostModel({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0})
+    costs = CostModel(Measured({1: 1.0, 4: 1.2}, changes={1: 1.0, 4: 1.0}))
     for n, seconds in ((1, 2.0), (1, 2.0), (4, 2.0), (4, 2.0), (1, 2.0), (4, 2.0)):
         costs.observe(n, seconds)
     assert (costs.seconds(1), costs.seconds(4)) == (1.0, 1.2)

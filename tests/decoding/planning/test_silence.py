@@ -10,7 +10,7 @@ from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.lookup import PromptLookup
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Cause, EmptyDraft, Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -147,7 +147,7 @@ class TwoStages:
             )
             drafter.name = f"model {number}"
             drafters.append(ManagedDrafter(drafter, cost=cost, prior=prior))
-        costs = CostModel({1: PLAIN_SECONDS, 16: 1.05 * PLAIN_SECONDS})
+        costs = CostModel(Measured({1: PLAIN_SECONDS, 16: 1.05 * PLAIN_SECONDS}))
         self.controller = Controller(drafters, costs, N_VOCAB, clock)
         self.controller.begin(self.history, SAMPLER)
         for _ in self.controller.read(self.history):
@@ -249,7 +249,7 @@ def test_a_drafter_that_fails_when_it_is_asked_whether_it_can_is_dropped() -> No
 def test_what_cannot_draft_is_not_promising() -> None:
     cost = DraftCost(DRAW, 0.0)
     drafter = FallsSilent(Text(constant(1.0, 1), 0), Clock(), cost, 3, 0.0, says_so=True)
-    managed, costs = ManagedDrafter(drafter, cost=cost), CostModel({1: 1.0, 16: 1.1})
+    managed, costs = ManagedDrafter(drafter, cost=cost), CostModel(Measured({1: 1.0, 16: 1.1}))
     assert managed.can_draft([1])
     assert is_promising(managed, costs)
     assert not managed.can_draft([1, 2, 3])
@@ -265,14 +265,14 @@ def model_of(context: "FakeContext") -> DraftModel:
 
 
 def cascade_of(context: "FakeContext") -> Cascade:
-    costs = CostModel({1: 1.0, 16: 2.0})
+    costs = CostModel(Measured({1: 1.0, 16: 2.0}))
     below = Controller([ManagedDrafter(PromptLookup())], costs, N_TABLE)
     return Cascade("cascade", context, below, costs, n_vocab=N_TABLE)
 
 
 def controlled(context: "FakeContext") -> Controller:
     managed = ManagedDrafter(model_of(context), cost=DraftCost(0.01, 0.001))
-    return Controller([managed], CostModel({1: 1.0, 16: 1.01}), N_TABLE)
+    return Controller([managed], CostModel(Measured({1: 1.0, 16: 1.01})), N_TABLE)
 
 
 WITH_A_CONTEXT: dict[str, Callable[["FakeContext"], Drafter]] = {

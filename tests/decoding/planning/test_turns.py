@@ -1,7 +1,7 @@
 """Under turns every drafter drafts, alone and beside others, whatever that costs."""
 
 from decoding.draft import Draft
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -11,7 +11,7 @@ from decoding.sampling.sampler import Sampler
 from tests.fixtures.drafters import Rehearsed
 
 TEXT = [0, *range(10, 300, 10)]
-DEAR_PASSES = CostModel({1: 1.0, 16: 16.0})
+DEAR_PASSES = CostModel(Measured({1: 1.0, 16: 16.0}))
 
 
 class Dear(Rehearsed):
@@ -29,7 +29,7 @@ def everyone() -> TakingTurns:
 
 def drafts(controller: TakingTurns, count: int, reply: int = 0) -> list[Draft]:
     controller.begin([0], Sampler(SamplingSettings()))
-    controller.turns.start(reply)
+    controller.start(reply)
     return [controller.propose([0], 15) for _ in range(count)]
 
 

@@ -21,7 +21,7 @@ from decoding.constraint.grammar import ConstraintError
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import BlockDraft, DraftModel
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
 from decoding.planning.controller import Controller
@@ -109,7 +109,7 @@ def line(context: FakeContext) -> DraftModel:
 
 
 def cascade(context: FakeContext) -> Cascade:
-    costs = CostModel({1: 1.0, 16: 2.0})
+    costs = CostModel(Measured({1: 1.0, 16: 2.0}))
     return Cascade("cascade", context, Says(0, 1), costs, n_vocab=N_VOCAB, max_draft=2)
 
 
@@ -125,7 +125,7 @@ def several(context: FakeContext) -> Controller:
     free = [ManagedDrafter(Says(0, 1)), ManagedDrafter(Says(0, 2)), ManagedDrafter(Says(1, 0))]
     for number, managed in enumerate(free):
         managed.drafter.name = str(number)  # type: ignore[misc]
-    costs = CostModel({1: 1.0, 16: 1.01})
+    costs = CostModel(Measured({1: 1.0, 16: 1.01}))
     return TakingTurns(Controller(free, costs, N_VOCAB), (2,))
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from backends.base import ModelInfo, Rollback
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.draft_length import predicted_speedup
 from models.self_draft.recipe import Recipe, Skipped, runs
 from models.tuning.recipe_search import Ranked, RecipeSearch, Tried, bodies, prospect
 
 Judge = Callable[[Recipe], Tried | None]
 CURVES = {
-    "steep": CostModel({1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7}),
-    "flat": CostModel({1: 1.0, 16: 1.1}),
+    "steep": CostModel(Measured({1: 1.0, 2: 1.9, 4: 2.6, 8: 4.2, 16: 5.7})),
+    "flat": CostModel(Measured({1: 1.0, 16: 1.1})),
 }
 FEWER_BITS = Recipe("q4_0")
 HEAD = 0.2

@@ -39,7 +39,7 @@ from tests.fixtures.costs import measured_as
 from tests.fixtures.knowing import FLAT, PLANNED, drafters, knowledge
 
 TinyLlama = Callable[..., Path]
-STEEP = CostModel({1: 0.02, 2: 0.04, 16: 0.32})
+STEEP = CostModel(Measured({1: 0.02, 2: 0.04, 16: 0.32}))
 
 
 @pytest.fixture

@@ -18,14 +18,14 @@ from app.learned.calibrations import Calibrations
 from app.loading.session_options import SessionOptions
 from app.loading.target_context import TargetContext
 from app.paths import Paths
-from decoding.estimation.cost import CostModel, DraftCost
+from decoding.estimation.cost import CostModel, DraftCost, Measured
 from decoding.estimation.draft_cost import BlockCost
 from decoding.planning.managed_drafter import ManagedDrafter
 from tests.fixtures.drafters import IdleDrafter
 from tests.fixtures.scripted import ScriptedModel
 from tests.fixtures.tiny.kinds import Pair
 
-COSTS = CostModel({1: 1.0, 16: 1.5})
+COSTS = CostModel(Measured({1: 1.0, 16: 1.5}))
 
 
 @pytest.mark.parametrize(("begin", "is_worth_it"), [(0.1, True), (3.0, False)])

@@ -277,7 +277,7 @@ def test_it_is_what_is_read_from_disk_instead(
 
 
 def test_a_speedup_counts_it() -> None:
-    costs = CostModel({1: 1.0, 16: 1.1})
+    costs = CostModel(Measured({1: 1.0, 16: 1.1}))
     alone = predicted_speedup(lambda _: 0.8, costs, 0.01)
     beside = predicted_speedup(lambda _: 0.8, costs_beside(costs, 1.0), 0.01)
     assert alone > beside > 0.5 * alone

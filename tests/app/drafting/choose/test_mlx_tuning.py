@@ -32,7 +32,7 @@ from backends import mlx
 from backends.base import DiskFullError, DraftUnavailableError, Model, Rollback
 from backends.engines.model_loading import derive
 from decoding.checks.agreement import Agreement, spoken
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup
 from decoding.sampling.distribution import SamplingSettings
@@ -42,7 +42,7 @@ from models.self_draft.recipe import Recipe
 from models.tuning.recipe_search import Ranked, RecipeSearch, Tried, prospect
 from tests.fixtures.knowing import PLANNED, drafters, knowledge
 
-FLAT = CostModel({1: 0.02, 16: 0.022})
+FLAT = CostModel(Measured({1: 0.02, 16: 0.022}))
 LAYERS = 3
 
 
