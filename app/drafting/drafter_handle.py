@@ -51,8 +51,7 @@ class DrafterHandle:
     model, context: that it runs, if any. compute_bytes: working memory of its passes. corpus: the
     index it reads, if any. learned: n-grams of the model's replies, saved on disk. parts: drafters
     it is composed of. note: its peculiarities, in words. is_head: whether it reads what passes of
-    the target leave. overlapping: the drafter, if it has a thread of its own. is_elsewhere: whether
-    its memory is not that of the target's device.
+    the target leave. is_elsewhere: whether its memory is not that of the target's device.
     """
 
     key: str

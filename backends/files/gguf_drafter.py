@@ -204,8 +204,7 @@ def _output_bytes(tensors: _Named, *own: str) -> int:
 
 def _read(header: GgufHeader, tensors: _Named, prefixes: tuple[str, ...]) -> int:
     """Bytes of the tensors of these prefixes that a pass over one token reads."""
-    used, experts = header.integer("expert_used_count"), header.integer("expert_count")
-    share = used / experts if experts > 0 else 1.0
+    share = header.expert_share
     looked_up = "token_embd.weight" if "output.weight" in tensors else ""
     return sum(
         round(tensor.stored_bytes * (share if "_exps" in name else 1.0))

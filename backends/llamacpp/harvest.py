@@ -6,10 +6,11 @@ import numpy as np
 from llama_cpp import llama_cpp as api
 
 from backends.base import Context, Logits
+from backends.files.gguf_drafter import trunk_layers
 from backends.files.gguf_header import read_header
 from backends.heads.hidden_states import Rows
 from backends.llamacpp.context import LlamaContext
-from backends.llamacpp.head_checks import TAPPED, trunk
+from backends.llamacpp.head_checks import TAPPED
 from backends.llamacpp.heads.opening import keep_layer_inputs, layer_inputs
 from backends.llamacpp.model import LlamaModel
 
@@ -17,7 +18,7 @@ from backends.llamacpp.model import LlamaModel
 def layers(model: LlamaModel) -> int:
     """Number of the layers whose inputs can be had; 0 for an architecture that hands out none."""
     header = read_header(model.info.path)
-    return trunk(header) if header.architecture in TAPPED else 0
+    return trunk_layers(header) if header.architecture in TAPPED else 0
 
 
 class Harvest:

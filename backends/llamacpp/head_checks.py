@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from backends.base import ModelError
-from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
+from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, trunk_layers
 from backends.files.gguf_header import GgufHeader, parts, read_header, tokens_of
-from backends.files.head_folders.eagle3_layout import LAYER_IDS
 from backends.files.head_folders.head_folder import kind_of
-from backends.files.head_folders.stored_head import CONFIG, StoredHead, read_head
+from backends.files.head_folders.stored_head import read_head
 from backends.llamacpp.file_checks import (
     Reasons,
     broken_assertion,
@@ -109,15 +108,10 @@ def _taps(head: GgufHeader, target: GgufHeader) -> Reasons:
     """Reasons against the layers that a head reads."""
     if target.architecture not in TAPPED:
         yield f"llama.cpp does not hand out the layers of {target.architecture} models"
-    most = trunk(target) - (target.architecture not in _TAPPED_AFTER_LAST)
+    most = trunk_layers(target) - (target.architecture not in _TAPPED_AFTER_LAST)
     for layer in head.integers("target_layers"):
         if not 0 <= layer <= most:
             yield f"it reads layer {layer:,} of a model whose last one to be read is {most:,}"
-
-
-def trunk(header: GgufHeader) -> int:
-    """Number of layers that do not predict."""
-    return header.integer("block_count") - prediction_layers(header)
 
 
 def _eagle3(head: GgufHeader, target: GgufHeader) -> Reasons:
@@ -170,15 +164,15 @@ def _prediction(head: GgufHeader, target: GgufHeader) -> Reasons:
         return
     if name in _ONE_LAYER and count != 1:
         yield f"it has {count:,} prediction layers, and 1 of a {name} can be run"
-    first = trunk(head)
+    first = trunk_layers(head)
     for layer in range(first, first + min(count, 64)) if is_whole(head) else ():
         if tensor(head, f"blk.{layer}.nextn.eh_proj.weight") is None:
             yield f"its prediction layer {layer} is missing"
         for part in _ASSERTED.get(name, ()):
             if tensor(head, f"blk.{layer}.{part}.weight") is None:
                 yield f"its prediction layer {layer} lacks {part}"
-    if first != trunk(target):
-        yield f"it is for a model of {first:,} layers, not {trunk(target):,}"
+    if first != trunk_layers(target):
+        yield f"it is for a model of {first:,} layers, not {trunk_layers(target):,}"
 
 
 def predicts(header: GgufHeader) -> bool:
@@ -264,59 +258,18 @@ def unsupported(drafter: TrainedDrafter, architecture: str) -> str:
     return "" if can else f"this version of llama.cpp does not {what} {architecture}"
 
 
-# Heads as they are published for other programs: a folder with safetensors.
-# What llama.cpp's converter reads of them, and what it leaves out: conversion/llama.py and
-# conversion/qwen.py of llama-cpp-python 0.3.36.
-
-_SUFFIX = ".safetensors"
-_NESTED = "eagle_config"
-_OTHER = "Choose a head in GGUF."
-
-_CONVERTED = {
-    TrainedKind.EAGLE3: "an EAGLE-3 head",
-    TrainedKind.DFLASH: "a DFlash drafter",
-    TrainedKind.DSPARK: "a DSpark drafter",
-}
-"""Kinds that the converter knows."""
-
-
 def refuse_safetensors(path: Path) -> None:
     """Refuse a head in safetensors, which llama.cpp cannot read; any other file passes.
 
     So does a last-state head, which is run without llama.cpp. path: a folder, or its weight file.
 
     Raises:
-        ModelError: it is such a head, with what to do about it.
+        ModelError: it is such a head.
     """
-    if path.suffix != _SUFFIX and not path.is_dir():
+    if path.suffix != ".safetensors" and not path.is_dir():
         return
-    head = read_head(path if path.is_dir() else path.parent)
-    if (kind := kind_of(head)) is TrainedKind.LAST_STATE:
+    if kind_of(read_head(path if path.is_dir() else path.parent)) is TrainedKind.LAST_STATE:
         return
-    what, name = f"{path.name} cannot draft", _CONVERTED.get(kind or TrainedKind.ASSISTANT)
-    if name is None:
-        raise ModelError(what, "llama.cpp reads heads in GGUF, and this is none", _OTHER)
-    if lost := _lost(head):
-        raise ModelError(what, f"llama.cpp's converter leaves out {lost} of this head", _OTHER)
-    remedy = "Convert it: convert_hf_to_gguf.py of llama.cpp, with --target-model-dir."
-    if _nested(head):
-        remedy = (
-            f"Move {LAYER_IDS} from {_NESTED} to the top of {CONFIG} with 1 added to each: there "
-            f"they are read as inputs of layers, where they were outputs. {remedy}"
-        )
-    raise ModelError(what, f"it is {name} in safetensors, and llama.cpp reads GGUF", remedy)
-
-
-def _lost(head: StoredHead) -> str:
-    """A part without which a head drafts wrongly, and which the converter does not know."""
-    if head.settings.values.get("norm_output"):
-        return "a norm (norm_output)"
-    if any(name.startswith("fc_norm.") for name in head.tensors):
-        return "a norm (fc_norm)"
-    return ""
-
-
-def _nested(head: StoredHead) -> bool:
-    """Whether the layers that a head reads are named where the converter does not look."""
-    inner = head.settings.values.get(_NESTED)
-    return isinstance(inner, dict) and LAYER_IDS in inner and not head.settings.has(LAYER_IDS)
+    why = "llama.cpp reads heads in GGUF, and this is in safetensors"
+    remedy = "Choose a head in GGUF, or convert it with convert_hf_to_gguf.py of llama.cpp."
+    raise ModelError(f"{path.name} cannot draft", why, remedy)

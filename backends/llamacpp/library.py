@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -137,10 +137,7 @@ class Device:
 
 def gpus() -> tuple[Gpu, ...]:
     """GPUs in the order in which layers are put on them; () without one, or where none is told."""
-    try:
-        return chosen(_devices()) if can_offload() else ()
-    except (OSError, AttributeError):  # the libraries of another build
-        return ()
+    return tuple(map(_gpu, _used())) if can_offload() else ()
 
 
 def device(gpu_layers: int | None, peers: Sequence[str] = ()) -> str:
@@ -158,24 +155,20 @@ def device(gpu_layers: int | None, peers: Sequence[str] = ()) -> str:
     return f"{kind}: {told}" if told else kind
 
 
-def chosen(devices: Iterable[Device]) -> tuple[Gpu, ...]:
+def used_pointers() -> list[int]:
+    """Addresses of the engine's devices for a model, in their order; [] where none is told."""
+    return [one.pointer for one in _used()]
+
+
+def _used() -> list[Device]:
     """The devices that the engine uses for a model: GPUs, else those that share the memory.
 
     A GPU that a second registry lists again counts once. Source: llama_prepare_model_devices.
     """
-    return tuple(map(_gpu, _used(devices)))
-
-
-def used_pointers() -> list[int]:
-    """Addresses of the engine's devices for a model, in their order; [] where none is told."""
     try:
-        return [one.pointer for one in _used(_devices())]
+        rows = [one for one in _devices() if one.registry != _REMOTE]
     except (OSError, AttributeError):  # the libraries of another build
         return []
-
-
-def _used(devices: Iterable[Device]) -> list[Device]:
-    rows = [one for one in devices if one.registry != _REMOTE]
     separate = [one for one in rows if one.kind == _GPU]
     used = separate or [one for one in rows if one.kind == _IGPU]
     first: dict[str, str] = {}

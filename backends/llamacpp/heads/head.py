@@ -19,7 +19,7 @@ from backends.base import (
     check_truncation,
 )
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, drafter_in
-from backends.files.gguf_header import GgufHeader, parts, read_header
+from backends.files.gguf_header import GgufHeader, read_model
 from backends.heads.head import (
     BlockHead,
     LoadedLayers,
@@ -287,8 +287,7 @@ def load_head(
     if path.is_dir():
         return load_last_state(path, target, context)
     header = checked_head(path, target.info.path)
-    tensors = [tensor for part in parts(path) for tensor in read_header(part).tensors]
-    drafter = drafter_in(header, tensors)
+    drafter = drafter_in(header, read_model(path)[1])
     assert drafter is not None, "it was checked"
     if path == target.info.path:
         if not target.has_own_head:  # the engine would abort

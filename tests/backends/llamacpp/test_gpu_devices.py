@@ -13,7 +13,7 @@ from backends.engines import engine_facts as engine_resources
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.hardware.host import Gpu
 from backends.llamacpp import library
-from backends.llamacpp.library import Device, chosen
+from backends.llamacpp.library import Device
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.models import TRUNK
 
@@ -44,8 +44,12 @@ RTX = Gpu("RTX", 22 * GB, 24 * GB)
     ],
     ids=["none", "one", "two", "twice", "inside too", "inside", "remote", "silent", "apple"],
 )
-def test_the_gpus_chosen(devices: list[Device], expected: tuple[Gpu, ...]) -> None:
-    assert chosen(devices) == expected
+def test_the_gpus_chosen(
+    monkeypatch: pytest.MonkeyPatch, devices: list[Device], expected: tuple[Gpu, ...]
+) -> None:
+    monkeypatch.setattr(library, "can_offload", lambda: True)
+    monkeypatch.setattr(library, "_devices", lambda: devices)
+    assert library.gpus() == expected
 
 
 @pytest.mark.parametrize(
