@@ -41,7 +41,6 @@ class Registered:
 
     method: eagle3, hydra, medusa, distil or mtp. target: fingerprint of the model that it drafts
     for; model: its file when it was trained, by name. engine: its backend. folder: of its files.
-    template: digest of the chat template; sampler: settings of the answers that it learned from.
     acceptance: shares of drafted tokens that were kept, by place in the draft, where all before
     them were; measured after training. made: date. salt, taught_by: of the chats it learned from.
     """
@@ -52,8 +51,6 @@ class Registered:
     model: str
     engine: str
     folder: Path = Path()
-    template: str = ""
-    sampler: str = ""
     acceptance: tuple[float, ...] = ()
     made: str = ""
     salt: str = ""
@@ -100,6 +97,15 @@ class Registered:
 REMOVED_CHAT = "a removed chat is still in it: train it anew, or remove it"
 
 
+def drafter_name(model: str, method: str) -> str:
+    """Of what is trained for a model: a file, or a name of the catalogue."""
+    return _plain(f"{Path(model).name.removesuffix('.gguf')[:40]}-{method}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")
+
+
 def register(
     paths: Paths, entry: Registered, files: Iterable[Path], chats: Iterable[str] = ()
 ) -> Registered:
@@ -111,7 +117,7 @@ def register(
     Raises:
         SpecchatError: they cannot be written.
     """
-    name = re.sub(r"[^a-z0-9.-]+", "-", entry.name.lower()).strip("-.")
+    name = _plain(entry.name)
     place, salt = paths.heads / name, secrets.token_hex(16)
     hashes = tuple(sorted(_hashed(salt, mark) for mark in set(chats)))
     entry = replace(
@@ -190,7 +196,7 @@ def taught_by(paths: Paths, mark: str) -> list[str]:
 
 
 def forget(paths: Paths, entry: Registered) -> None:
-    """Delete one, and what is left of its training.
+    """Delete one.
 
     Raises:
         UsageError: it comes with specchat.
@@ -203,7 +209,6 @@ def forget(paths: Paths, entry: Registered) -> None:
     try:
         (place / MANIFEST).unlink()
         shutil.rmtree(place)
-        shutil.rmtree(paths.training / f"{entry.target}-{entry.method}", ignore_errors=True)
     except OSError as error:
         what = f"cannot remove {entry.name}"
         raise SpecchatError(what, error.strerror or str(error)) from error

@@ -5,26 +5,28 @@ was planned is a number of tokens and of steps, and no time, so that a run that 
 the same result.
 """
 
+import hashlib
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from app.answering import is_answering, listen
+from app.learned.registered import drafter_name
 from app.paths import Paths
-from app.training.plan import Expected, Method, Needed, Plan, Stage
+from app.training.plan import Expected, Method, Needed, Plan, Stage, duration
 from backends.base import DiskFullError, UsageError
-from backends.base.safe_files import make_private_folder, write_whole
+from backends.base.safe_files import FILE_MODE, make_private_folder, write_whole
 from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
 
-_SCHEMA, _STATE = 1, "state.json"
+_STATE = "state.json"
 
 _WRITE_SECONDS = 1.0
 """Between two notes of the progress, which the app reads."""
@@ -51,12 +53,13 @@ class Progress:
 class Order:
     """What was asked for: with the model's file, it determines a run.
 
-    prompts: a file of own prompts. base: the drafter to be distilled; "" for none. system:
-    instructions that chats usually have.
+    backend: of the model. prompts: a file of own prompts. base: the drafter to be distilled; "" for
+    none. system: instructions that chats usually have.
     """
 
     method: Method
     minutes: float
+    backend: str = ""
     seed: int = 0
     chats: bool = False
     prompts: str = ""
@@ -64,20 +67,116 @@ class Order:
     system: str = ""
 
 
-class Run:
-    """The run of a model's file and a method; one process at a time works on it.
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run as state.json tells of it; another process may work on it.
 
-    plan: what an earlier process planned; None for a run that has not begun. stage: the first one
-    that has not ended.
+    model: a word that finds the target again, whose fingerprint it had when it began.
     """
 
-    def __init__(self, paths: Paths, target: Path, order: Order) -> None:
-        """target: the model's file or folder."""
-        self.target, self.order = target, order
+    folder: Path
+    target: Path
+    model: str
+    fingerprint: str
+    order: Order
+    plan: Plan
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """Of what it makes."""
+        return drafter_name(self.model, self.order.method)
+
+    @property
+    def words(self) -> str:
+        """Such as "train, 34 %, 50 min left"."""
+        now, left = self.progress, self.progress.seconds_left
+        if now.is_paused:
+            return f"{now.stage}, waits for the answer"
+        words = f"{now.stage}, {100 * now.done // max(now.total, 1)} %"
+        return words if left is None else f"{words}, {duration(left)} left"
+
+    @property
+    def options(self) -> list[str]:
+        """Of the command that goes on with it."""
+        words = list[str]()
+        for name, value in asdict(self.order).items():
+            if name not in ("system", "backend") and value:  # which settings have
+                option = "--from" if name == "base" else f"--{name}"
+                words += [option] if value is True else [option, str(value)]
+        return words
+
+    @property
+    def command(self) -> str:
+        """Goes on with it."""
+        return shlex.join(["specchat", "models", "train", self.model, *self.options])
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process works on it."""
+        lock = _lock(self.folder)
+        with suppress(Timeout, OSError):
+            if Path(lock.lock_file).exists():
+                lock.acquire()
+                _release(lock)
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Raises UsageError: a process works on it."""
+        if self.is_held:
+            raise UsageError(f"{self.name} is in training", "another specchat goes on with it")
+        _discard(self.folder)
+
+
+def unfinished(paths: Paths) -> list[Begun]:
+    """All runs that have begun, the one last worked on first; damaged ones are left out."""
+    found = [(_written(folder), _begun(folder)) for folder in paths.training.glob("*/")]
+    return [one for _, one in sorted(found, key=lambda pair: -pair[0]) if one]
+
+
+def _written(folder: Path) -> float:
+    with suppress(OSError):  # it has not begun, or ends
+        return (folder / _STATE).stat().st_mtime
+    return 0.0
+
+
+def _begun(folder: Path) -> Begun | None:
+    state = read_object(folder / _STATE)
+    with suppress(KeyError, TypeError, ValueError):
+        plan, progress, order = (dict(state[name]) for name in ("plan", "progress", "order"))
+        plan["expected"] = Expected(**plan["expected"])
+        plan["seconds"] = {Stage(name): seconds for name, seconds in plan["seconds"].items()}
+        plan["needed"] = Needed(**plan["needed"]) if plan["needed"] else None
+        progress["stage"], order["method"] = Stage(progress["stage"]), Method(order["method"])
+        return Begun(
+            folder, Path(state["target"]), state["model"], state["fingerprint"], Order(**order),
+            Plan(**plan), Progress(**progress),
+        )  # fmt: skip
+    return None
+
+
+class Run:
+    """The run of a model's file and a method; one process at a time works on it."""
+
+    def __init__(self, paths: Paths, target: Path, order: Order, model: str = "") -> None:
+        """target: the model's file or folder. model: a word that finds it again."""
+        self.target, self.order, self._model = target, order, model or str(target)
         self._fingerprint, self._mark = fingerprint(target), paths.answering
-        self.folder = paths.training / f"{self._fingerprint}-{order.method}"
-        self.plan, self.stage = _stored(read_object(self.folder / _STATE))
+        digest = hashlib.sha256(str(target).encode()).hexdigest()[:16]
+        self.folder = paths.training / f"{digest}-{order.method}"
+        self._begun = _begun(self.folder)
         self._written = 0.0
+
+    @property
+    def plan(self) -> Plan | None:
+        """As an earlier process planned; None for a run that has not begun."""
+        return self._begun and self._begun.plan
+
+    @property
+    def stage(self) -> Stage:
+        """The first one that has not ended."""
+        return self._begun.progress.stage if self._begun else Stage.GENERATE
 
     @contextmanager
     def locked(self, *, anew: bool = False) -> Generator[None]:
@@ -90,16 +189,15 @@ class Run:
                 was begun had other options.
             DiskFullError: nothing can be written.
         """
-        lock = FileLock(self.folder.with_name(f"{self.folder.name}.lock"), blocking=False)
+        lock = _lock(self.folder)
         try:
-            make_private_folder(self.folder.parent)
             listen(self._mark)
             lock.acquire()
         except Timeout as error:
             what = f"{self.target.name} is being measured or trained for already"
             raise UsageError(what, "by another specchat, which goes on", "Wait for it.") from error
         except OSError as error:
-            raise DiskFullError("nothing can be kept of a training", str(error)) from error
+            raise _unkept(error) from error
         try:
             if anew:
                 self.discard()
@@ -107,28 +205,21 @@ class Run:
             yield
         finally:
             if self.plan is None:  # nothing to go on with
-                shutil.rmtree(self.folder, ignore_errors=True)
-            lock.release()
-
-    def _begun(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """What was begun for this file by this method, also before it changed: folder and state."""
-        for folder in self.folder.parent.glob(f"*-{self.order.method}"):
-            state = read_object(folder / _STATE)
-            if folder == self.folder or state.get("target") == str(self.target):
-                yield folder, state
+                self.discard()
+            _release(lock)
 
     def _check(self) -> None:
-        wanted = json.loads(json.dumps(asdict(self.order)))
-        for folder, state in self._begun():
-            if folder != self.folder:
-                raise self._changed()
-            begun = state.get("order", wanted)
-            if differing := [f"--{name}" for name in wanted if begun.get(name) != wanted[name]]:
-                raise UsageError(
-                    f"a training of {self.target.name} with other options is not finished",
-                    f"they differ in {', '.join(sorted(differing))}",
-                    "Repeat its options to go on, or begin anew: --anew",
-                )
+        if not (begun := self._begun):
+            return
+        if begun.fingerprint != self._fingerprint:
+            raise self._changed()
+        wanted, order = asdict(self.order), asdict(begun.order)
+        if differing := [f"--{name}" for name in wanted if order[name] != wanted[name]]:
+            raise UsageError(
+                f"a training of {self.target.name} with other options is not finished",
+                f"they differ in {', '.join(sorted(differing))}",
+                "Repeat its options to go on, or begin anew: --anew",
+            )
 
     def _changed(self) -> UsageError:
         what = f"{self.target.name} has changed since its training began"
@@ -136,22 +227,17 @@ class Run:
         return UsageError(what, why, "To begin anew: --anew")
 
     def discard(self) -> None:
-        """Remove what was begun; the state first, as what is left in part cannot go on."""
-        for folder, _ in self._begun():
-            (folder / _STATE).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
-        self.plan, self.stage = None, Stage.GENERATE
+        _discard(self.folder)
+        self._begun = None
 
     def begin(self, plan: Plan) -> None:
         self.discard()
-        self.plan = plan
-        self._write(Progress(Stage.GENERATE, 0, plan.tokens))
+        self._write(Progress(Stage.GENERATE, 0, plan.tokens), plan)
 
     def end(self, stage: Stage) -> None:
         """Note that a stage is done, so that the next one is begun with."""
-        if later := self._later(stage):
-            self.stage = later[0]
-            self._write(Progress(self.stage, 0, 1))
+        if later := _later(stage):
+            self._write(Progress(later[0], 0, 1))
 
     def followed(
         self, progress: Iterator[Progress], stop: Callable[[], bool]
@@ -186,39 +272,48 @@ class Run:
         each = seconds[now.stage] / max(now.total, 1)
         if now.done - first > _TELLING * now.total:
             each = spent / (now.done - first)
-        later = sum(seconds[stage] for stage in self._later(now.stage))
+        later = sum(seconds[stage] for stage in _later(now.stage))
         return max(now.total - now.done, 0) * each + later
-
-    @staticmethod
-    def _later(stage: Stage) -> list[Stage]:
-        return list(Stage)[list(Stage).index(stage) + 1 :]
 
     def note(self, progress: Progress) -> None:
         """Keep it for those who look, at most once a second."""
         if time.monotonic() - self._written >= _WRITE_SECONDS:
             self._write(progress)
 
-    def _write(self, progress: Progress) -> None:
-        assert self.plan is not None, "it has begun"
+    def _write(self, progress: Progress, plan: Plan | None = None) -> None:
+        assert (plan := plan or self.plan) is not None, "it has begun"
         self._written = time.monotonic()
-        facts = {"schema": _SCHEMA, "target": str(self.target), "order": asdict(self.order)}
-        facts["plan"] = asdict(self.plan)
-        self.keep(_STATE, json.dumps(facts | asdict(progress)))
-
-    def keep(self, name: str, content: str) -> None:
-        """Write a file of the run. Raises DiskFullError."""
+        begun = Begun(
+            self.folder, self.target, self._model, self._fingerprint, self.order, plan, progress
+        )
         try:
             make_private_folder(self.folder)
-            write_whole(self.folder / name, content)
+            write_whole(self.folder / _STATE, json.dumps(asdict(begun), default=str))
         except OSError as error:
-            raise DiskFullError("nothing can be kept of a training", str(error)) from error
+            raise _unkept(error) from error
+        self._begun = begun
 
 
-def _stored(state: dict[str, Any]) -> tuple[Plan | None, Stage]:
-    with suppress(KeyError, TypeError, ValueError):
-        plan: dict[str, Any] = dict(state["plan"])
-        plan["method"], plan["expected"] = Method(plan["method"]), Expected(**plan["expected"])
-        plan["seconds"] = {Stage(name): seconds for name, seconds in plan["seconds"].items()}
-        plan["needed"] = Needed(**plan["needed"]) if plan["needed"] else None
-        return Plan(**plan), Stage(state["stage"])
-    return None, Stage.GENERATE
+def _later(stage: Stage) -> list[Stage]:
+    return list(Stage)[list(Stage).index(stage) + 1 :]
+
+
+def _discard(folder: Path) -> None:
+    """The state first: what is left in part cannot go on."""
+    (folder / _STATE).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folder: Path) -> FileLock:
+    return FileLock(folder.with_name(f"{folder.name}.lock"), mode=FILE_MODE, blocking=False)
+
+
+def _release(lock: FileLock) -> None:
+    """Its file goes first, which Windows refuses and FileLock does there itself."""
+    with suppress(OSError):
+        Path(lock.lock_file).unlink()
+    lock.release()
+
+
+def _unkept(error: OSError) -> DiskFullError:
+    return DiskFullError("nothing can be kept of a training", str(error))

@@ -19,7 +19,7 @@ from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
 from app.learned.calibrations import Calibrations
-from app.learned.registered import Registered, register
+from app.learned.registered import Registered, drafter_name, register
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.training.answers import (
@@ -52,10 +52,10 @@ from backends.base.safe_files import read_bounded
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram import Passage
 from decoding.estimation.cost import CostModel
-from decoding.sampling.settings import SamplingSettings
 from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
 from training.arrays import Arrays
+from training.files import write
 from training.libraries import open_arrays
 from training.net import Net
 from training.samples import CacheFacts, SampleCache
@@ -247,15 +247,12 @@ class Stages:
         """Keep what was trained, for as long as its model's file is the same."""
         info, method = session.model.info, self._order.method
         own = next(one for one in found if one.name == TRAINED and one.temperature == USUAL)
-        name = Path(self._options.model or info.name).name.removesuffix(".gguf")
         made = Registered(
-            name=f"{name[:40]}-{method}",
+            name=drafter_name(self._options.model or info.name, method),
             method=method,
             target=fingerprint(self._run.target),
             model=self._run.target.name,
             engine=info.backend,
-            template=_template(session),
-            sampler=str(SamplingSettings()),
             acceptance=tuple(round(share, 4) for share in own.overall.conditional),
             made=datetime.datetime.now().astimezone().date().isoformat(),
         )
@@ -326,7 +323,7 @@ class Stages:
             ask = partial(to_ask, template=session.template, system=order.system, seed=order.seed)
             parts = mixed(ask(found.public), ask(found.own)), ask(found.tested, draws=1)
             asked = [[asdict(one) for one in part] for part in parts]
-            self._run.keep(file.name, json.dumps([*asked, found.marks]))
+            write(file, json.dumps([*asked, found.marks]))
         *asked, marks = json.loads(read_bounded(file, _MOST_ASKED))
         trained, tested = ([Asked(**one) for one in part] for part in asked)
         return trained, tested, marks

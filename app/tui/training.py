@@ -8,23 +8,21 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
 
-from filelock import FileLock, Timeout
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
 from app.loading.select import lasting_name
+from app.paths import Paths
 from app.printable import printable
-from app.tui.downloads import time_left
+from app.training.run import Begun, unfinished
 from app.tui.screens.lists import ListScreen, more_row
 from backends.base import DownloadStoppedError, SpecchatError
-from models.bounded_files import read_object
 from models.reference import Reference
 
 COMMAND = (sys.executable, "-P", "-m", "specchat", "models", "train")
@@ -33,9 +31,9 @@ COMMAND = (sys.executable, "-P", "-m", "specchat", "models", "train")
 class TrainingJob:
     """The command for a model, as a job of Downloads; it only plans with --dry-run."""
 
-    def __init__(self, states: Path, model: Reference, options: Sequence[str]) -> None:
-        """states: the folder of runs. Raises OSError: no process can be started."""
-        self._states, self._model, self._is_stopped = states, model.path, False
+    def __init__(self, paths: Paths, model: Reference, options: Sequence[str]) -> None:
+        """Raises OSError: no process can be started."""
+        self._paths, self._model, self._is_stopped = paths, model.path, False
         self._is_plan = "--dry-run" in options
         self._output = b"", b""
         self._process = subprocess.Popen(
@@ -59,7 +57,8 @@ class TrainingJob:
     def progress(self) -> str:
         if self._is_plan:
             return "measuring, which takes a few minutes"
-        return words_of(_newest(self._states, self._model)[1])
+        run = newest_run(self._paths, self._model)
+        return run.words if run else "it begins"
 
     def stop(self) -> None:
         """What is done is kept."""
@@ -85,52 +84,9 @@ class TrainingJob:
             raise SpecchatError("no drafter was trained", *why) from error
 
 
-def newest_run(states: Path, model: Path) -> tuple[Mapping[str, Any], bool]:
-    """The state of a model's newest run, empty without one, and whether a process works on it."""
-    file, state = _newest(states, model)
-    return state, file is not None and _is_held(file)
-
-
-def _newest(states: Path, model: Path) -> tuple[Path | None, Mapping[str, Any]]:
-    """The file that a model's runs wrote last, and what it says."""
-    with suppress(OSError):  # one that ends meanwhile
-        for file in sorted(states.glob("*/state.json"), key=_written, reverse=True):
-            state = read_object(file)
-            if state.get("target") == str(model):
-                return file, state
-    return None, {}
-
-
-def _written(file: Path) -> float:
-    return file.stat().st_mtime
-
-
-def _is_held(state: Path) -> bool:
-    """Whether a process works on a run, which locks a file of its folder's name (app.training)."""
-    with suppress(Timeout, OSError), FileLock(f"{state.parent}.lock", blocking=False):
-        return False
-    return True
-
-
-def options_of(state: Mapping[str, Any]) -> list[str]:
-    """Those of the command that goes on with a run, or begins one without a state."""
-    words = ["--anyway"]
-    for name, value in state.get("order", {}).items():
-        if name != "system" and value:  # which is of the settings
-            option = "--from" if name == "base" else f"--{name}"
-            words += [option] if value is True else [option, str(value)]
-    return words
-
-
-def words_of(state: Mapping[str, Any]) -> str:
-    """Such as "train, 34 %, 50 min left"."""
-    if not state.get("total"):
-        return "it begins"
-    if state.get("is_paused"):
-        return f"{state['stage']}, waits for the answer"
-    words = f"{state['stage']}, {100 * state['done'] // state['total']} %"
-    left = state.get("seconds_left")
-    return words if left is None else f"{words}, {time_left(left)} left"
+def newest_run(paths: Paths, model: Path) -> Begun | None:
+    """The run of a model that was last worked on."""
+    return next((run for run in unfinished(paths) if run.target == model), None)
 
 
 class TrainScreen(ListScreen[str | None]):

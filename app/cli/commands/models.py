@@ -46,6 +46,7 @@ from app.loading.select import downloaded, request_for
 from app.loading.streaming import streaming_rate
 from app.paths import Paths
 from app.settings.in_effect import settings_in_effect
+from app.training.run import unfinished as unfinished_runs
 from backends.base import HubUnreachableError, SpecchatError, UsageError
 from backends.engines.backend_selection import LLAMACPP, REMOTE, forms
 from backends.hardware.host import available_memory, physical_cores
@@ -99,7 +100,7 @@ def list_models(
         write_result({"models": found}, (str(one["id"]) for one in found), json, output)
         return
     paths = Paths.of_this_user()
-    reach, parts = reach_here(paths), unfinished(hub_cache())
+    reach, parts, trainings = reach_here(paths), unfinished(hub_cache()), unfinished_runs(paths)
     found = offered(paths.models)
     best = recommended(found, reach)
     stars = starred(str(settings_in_effect(paths).values.get("stars", "")))
@@ -108,6 +109,10 @@ def list_models(
         "models": [_offered_here(model, paths) for model in listed if model.is_installed],
         "catalogue": [_offered_there(model) for model in listed if not model.is_installed],
         "unfinished_bytes": parts,
+        "unfinished_trainings": [
+            {"name": run.name, "model": run.model, "command": run.command, **asdict(run.progress)}
+            for run in trainings
+        ],
         "recommended": best.model.name if best else None,
     }
     lines = [*_listing(listed, paths), f"recommended: {_recommendation(best, reach)}"]
@@ -116,6 +121,9 @@ def list_models(
         return
     for repository, size in parts.items():
         stderr.note(f"unfinished: {repository}, {size_text(size)}")
+    for run in trainings:
+        stderr.note(f"unfinished: {run.name}, training of a drafter ({run.words})")
+        stderr.note(f"  to go on: {run.command}; to remove it: specchat models remove {run.name}")
 
 
 def _recommendation(best: Suggestion | None, reach: Reach | None) -> str:
@@ -205,13 +213,19 @@ def pull(
 def remove(name: Name, json: Json = False, output: Output = None) -> None:
     """Delete a model that specchat downloaded, one in its models folder, or a trained drafter.
 
-    The name of a repository alone discards its unfinished downloads.
+    The name of a repository alone discards its unfinished downloads, that of a drafter in training
+    what was done of it.
     """
     paths = Paths.of_this_user()
     if name in unfinished(hub_cache()):
         _discard(name)
         discarded = f"discarded the unfinished download of {name}"
         write_result({"discarded": name}, [discarded], json, output, stderr.note)
+        return
+    if run := next((run for run in unfinished_runs(paths) if run.name == name.lower()), None):
+        run.discard()
+        discarded = f"discarded the unfinished training of {run.name}"
+        write_result({"discarded": run.name}, [discarded], json, output, stderr.note)
         return
     if (trained := registered_drafter(paths, name)) is not None:
         forget(paths, trained)

@@ -77,14 +77,16 @@ def train(
     check_ranges(options)
     check_backend(options.backend)
     reference = at_hand(choose_model(model, paths, forms(options.backend)))
-    options = replace(options, model=lasting_name(reference))
-    choice = chosen(method, reference, expected_backend(reference, options.backend))
+    name = lasting_name(reference)
+    options = replace(options, model=name)
+    backend = expected_backend(reference, options.backend)
+    choice = chosen(method, reference, backend)
     order = Order(
-        method=choice.method, minutes=minutes, seed=seed, chats=chats,
+        method=choice.method, minutes=minutes, backend=backend, seed=seed, chats=chats,
         prompts=str(prompts.absolute()) if prompts else "", base=base or "",
         system=str(settings_in_effect(paths).values.get(SYSTEM, "")),
     )  # fmt: skip
-    run, outcome = Run(paths, reference.path, order), None
+    run, outcome = Run(paths, reference.path, order, name), None
     with run.locked(anew=anew):
         lower_priority()
         plan, is_new = run.plan, run.plan is None

@@ -364,28 +364,28 @@ class ModelCommands(Commands):
         Raises:
             UsageError: no model is loaded yet, or a server elsewhere answers.
         """
-        from app.tui.training import TrainingJob, TrainScreen, newest_run, options_of, words_of
+        from app.tui.training import TrainingJob, TrainScreen, newest_run
 
         self.require_own_model()
         self.view.require_model()
         loaded = self.engine.status.loaded
         assert loaded is not None, "it was asked for"
-        reference, states = loaded.reference, self.engine.paths.training
-        run, is_held = newest_run(states, reference.path)
+        reference, paths = loaded.reference, self.engine.paths
+        run = newest_run(paths, reference.path)
         if what == "stop":
             self.downloads.stop(_TRAINING)
         elif progress := self.store.downloads.get(_TRAINING):
             words = "Stop; what is done is kept" if "%" in progress else "Stop"
             self.choose(TrainScreen([progress], {"stop": words}), "train")
-        elif is_held:
-            told = f"under way in another specchat: {words_of(run)}"
+        elif run and run.is_held:
+            told = f"under way in another specchat: {run.words}"
             self.app.push_screen(TrainScreen([told], {}))
         elif what != "start" and run:
-            told = f"not finished: {words_of(run)}"
+            told = f"not finished: {run.words}"
             self.choose(TrainScreen([told], {"start": "Go on, in the background"}), "train")
         else:
-            options = options_of(run) if what == "start" else ["--dry-run"]
-            job = TrainingJob(states, reference, options)
+            options = ["--anyway", *(run.options if run else ())]
+            job = TrainingJob(paths, reference, options if what == "start" else ["--dry-run"])
             self.downloads.run(_TRAINING, job, lambda: self._tell_of_training(job.result()))
 
     def _tell_of_training(self, told: Mapping[str, Any]) -> None:

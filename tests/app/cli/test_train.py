@@ -18,8 +18,8 @@ from app.learned.registered import registered
 from app.paths import Paths
 from app.training import stages
 from app.training.answers import Harvest, open_harvest
-from app.training.plan import Stage
-from app.training.run import Progress, Run
+from app.training.plan import Method, Stage
+from app.training.run import Order, Progress, Run
 from app.training.stages import Stages
 from backends.base import Model, OutOfMemoryError
 from tests.app.conftest import Specchat
@@ -158,6 +158,24 @@ def test_ctrl_c_ends_it_after_its_step_and_it_goes_on(
     assert "keep it as private" in again.stdout
     [entry] = [one for one in registered(paths) if not one.is_bundled]
     assert entry.missing(marks) == 1
+
+
+def test_what_is_unfinished_is_listed_and_removed(specchat: Specchat, target: Path) -> None:
+    order = Order(method=Method.HYDRA, minutes=5.0)
+    run = Run(Paths.of_this_user(), target, order)
+    with run.locked():
+        run.begin(PLAN)
+    name, goes_on = f"{target.stem}-hydra", f"specchat models train {target} --method hydra"
+    listed = specchat("models", "list")
+    assert f"{name}, training of a drafter (generate, 0 %)" in listed.stderr
+    assert f"to go on: {goes_on}" in listed.stderr
+    [told] = json.loads(specchat("models", "list", "--json").stdout)["unfinished_trainings"]
+    assert (told["name"], told["stage"], told["done"]) == (name, "generate", 0)
+    removed = specchat("models", "remove", name)
+    assert removed.returncode == 0, removed.stderr
+    assert f"discarded the unfinished training of {name}" in removed.stderr
+    assert not run.folder.exists()
+    assert "unfinished" not in specchat("models", "list").stderr
 
 
 @pytest.mark.nightly

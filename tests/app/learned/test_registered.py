@@ -129,11 +129,8 @@ def test_names_are_no_paths(name: str, kept: str, paths: Paths, model: Path) -> 
 
 def test_what_is_forgotten_leaves_nothing(paths: Paths, model: Path) -> None:
     entry = trained(paths, model)
-    run = paths.training / f"{entry.target}-hydra"
-    run.mkdir(parents=True)
     forget(paths, entry)
     assert not entry.folder.exists()
-    assert not run.exists()
 
 
 def test_what_comes_with_specchat_stays(paths: Paths, model: Path, tmp_path: Path) -> None:

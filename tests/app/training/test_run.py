@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from app.paths import Paths
 from app.training.plan import Method, Stage
-from app.training.run import Order, Progress, Run
+from app.training.run import Order, Progress, Run, unfinished
 from backends.base import UsageError
 from tests.app.training.test_plan import FLAT, plan
 
@@ -69,7 +68,6 @@ def test_another_file_of_that_name_does_not_go_on_with_it_until_told_to(target: 
     before = begun(target)
     target.write_bytes(b"GGUF" + bytes(99) + b"x")
     changed = run_of(target)
-    assert changed.plan is None
     with pytest.raises(UsageError, match="has changed"):
         held(changed)
     with pytest.raises(UsageError, match="has changed"):
@@ -78,6 +76,7 @@ def test_another_file_of_that_name_does_not_go_on_with_it_until_told_to(target: 
     held(changed, anew=True)
     assert not before.folder.exists()
     held(changed)
+    assert list(before.folder.parent.iterdir()) == [Paths.of_this_user().answering]
 
 
 def test_one_process_at_a_time_works_on_it(target: Path) -> None:
@@ -130,8 +129,41 @@ def test_what_is_damaged_begins_anew(target: Path, damage: bytes) -> None:
 
 def test_what_others_read_of_it(target: Path) -> None:
     run = begun(target)
+    run.end(Stage.GENERATE)
     state = json.loads((run.folder / "state.json").read_text("utf-8"))
     assert state["target"] == str(target)
-    assert state["stage"] == "generate"
-    assert state["is_paused"] is False
-    shutil.rmtree(run.folder)
+    assert state["progress"]["stage"] == "train"
+    assert state["progress"]["is_paused"] is False
+    [found] = unfinished(Paths.of_this_user())
+    assert found.words == "train, 0 %"
+    assert found.name == "model-eagle3"
+    assert found.command == f"specchat models train {target} --method eagle3 --minutes 10.0"
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress(Stage.TEST, 1, 0), "test, 100 %"),
+        (Progress(Stage.TEST, 1, 3), "test, 33 %"),
+        (Progress(Stage.TRAIN, 1, 2, 20), "train, 50 %, 20 s left"),
+        (Progress(Stage.TRAIN, 1, 2, is_paused=True), "train, waits for the answer"),
+    ],
+)
+def test_progress_in_words(target: Path, progress: Progress, words: str) -> None:
+    run = begun(target)
+    list(run.followed(iter([progress]), bool))
+    [found] = unfinished(Paths.of_this_user())
+    assert replace(found, progress=progress).words == words
+
+
+def test_what_is_unfinished_is_discarded_unless_a_process_works_on_it(target: Path) -> None:
+    paths, run = Paths.of_this_user(), begun(target)
+    [found] = unfinished(paths)
+    assert not found.is_held
+    with run.locked():
+        assert found.is_held
+        with pytest.raises(UsageError, match="is in training"):
+            found.discard()
+    found.discard()
+    assert unfinished(paths) == []
+    assert list(paths.training.iterdir()) == [paths.answering]

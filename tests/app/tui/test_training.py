@@ -3,17 +3,21 @@
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from app.paths import Paths
+from app.training.plan import Method, Stage
+from app.training.run import Begun, Order, Progress
 from app.tui import training
-from app.tui.training import TrainScreen, newest_run, options_of, words_of
+from app.tui.training import TrainScreen, newest_run
 from backends.base import DownloadStoppedError, SpecchatError
 from models.reference import Reference
 from tests.app.tui.conftest import Chat
+from tests.fixtures.quick_training import PLAN as QUICK_PLAN
 from tests.fixtures.small_app import compare_screen, small_app
 
 PLAN = {
@@ -33,6 +37,16 @@ RESULT = {
     "draft": "lookup",
     "lines": ["kept of the first token: 0.56 ± 0.02"],
 }
+
+
+def state_of(target: Path) -> str:
+    """What is on disk of a run of a model."""
+    order = Order(method=Method.HYDRA, minutes=3.0, chats=True, system="x")
+    progress = Progress(Stage.TRAIN, 17, 50, 3000.0)
+    begun = Begun(Path(), target, str(target), "", order, QUICK_PLAN, progress)
+    return json.dumps(asdict(begun), default=str)
+
+
 TRAINER = """
 import json, sys, time
 from pathlib import Path
@@ -46,7 +60,7 @@ else:
     run = folder / "run"
     run.mkdir(exist_ok=True)
     target = (folder / "target").read_text()
-    state = dict(stage="train", done=17, total=50, seconds_left=3000, target=target)
+    state = json.loads({state!r}) | dict(target=target)
     (run / "state.json").write_text(json.dumps(state))
     for _ in range(6000):
         if (folder / "go").exists():
@@ -63,7 +77,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = Paths.of_this_user().training
     folder.mkdir(parents=True)
     script = tmp_path / "trainer.py"
-    script.write_text(TRAINER.format(folder=str(folder), plan=PLAN, result=RESULT))
+    script.write_text(TRAINER.format(folder=str(folder), plan=PLAN, result=RESULT, state=state_of(Path())))
     monkeypatch.setattr(training, "COMMAND", (sys.executable, str(script)))
     return folder
 
@@ -124,7 +138,7 @@ async def test_what_fails_is_told_with_the_reason(chat: Chat, runs: Path) -> Non
 
 async def test_it_ends_with_the_app(chat: Chat, runs: Path) -> None:
     await begun(chat)
-    job = training.TrainingJob(runs, Reference("another.gguf", Path("another.gguf")), [])
+    job = training.TrainingJob(chat.app.engine.paths, Reference("another.gguf", Path("another.gguf")), [])
     assert job.running
     chat.screen.downloads.run("another", job, lambda: None)
     chat.screen.downloads.stop_all()
@@ -145,51 +159,30 @@ async def test_the_prediction_at_every_size(
         assert shown.app.returned == ["start"]
 
 
-@pytest.mark.parametrize(
-    ("state", "shown"),
-    [
-        ({}, "it begins"),
-        ({"stage": "test", "done": 1, "total": 0}, "it begins"),
-        ({"stage": "test", "done": 1, "total": 3}, "test, 33 %"),
-        ({"stage": "train", "done": 1, "total": 2, "seconds_left": 20}, "train, 50 %, 20 s left"),
-        (
-            {"stage": "train", "done": 1, "total": 2, "is_paused": True},
-            "train, waits for the answer",
-        ),
-    ],
-)
-def test_states_in_words(state: dict[str, object], shown: str) -> None:
-    assert words_of(state) == shown
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"plan": {}}'])
 def test_a_damaged_state_is_none(runs: Path, content: bytes) -> None:
     (runs / "run").mkdir()
     (runs / "run" / "state.json").write_bytes(content)
-    assert newest_run(runs, Path("model.gguf")) == ({}, False)
+    assert newest_run(Paths.of_this_user(), Path("model.gguf")) is None
 
 
 def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
-    state = runs / "run" / "state.json"
+    state, paths = runs / "run" / "state.json", Paths.of_this_user()
     state.parent.mkdir()
-    order = {"method": "hydra", "minutes": 3.0, "seed": 0, "chats": True, "base": "", "system": "x"}
-    facts = {"stage": "train", "done": 1, "total": 2, "target": "one.gguf", "order": order}
-    state.write_text(json.dumps(facts))
+    state.write_text(state_of(Path("one.gguf")))
+    assert newest_run(paths, Path("other.gguf")) is None
+    found = newest_run(paths, Path("one.gguf"))
+    assert found
+    assert not found.is_held
     with FileLock(runs / "run.lock"):
-        assert newest_run(runs, Path("one.gguf")) == (facts, True)
-    found, is_held = newest_run(runs, Path("one.gguf"))
-    assert not is_held
-    assert words_of(found) == "train, 50 %"
-    goes_on = ["--anyway", "--method", "hydra", "--minutes", "3.0", "--chats"]
-    assert options_of(found) == goes_on
-    assert options_of(newest_run(runs, Path("other.gguf"))[0]) == ["--anyway"]
+        assert found.is_held
+    assert found.words == "train, 34 %, 50 min left"
+    assert found.options == ["--method", "hydra", "--minutes", "3.0", "--chats"]
 
 
-def test_a_command_that_tells_nothing_has_failed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_command_that_tells_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", ""))
-    job = training.TrainingJob(tmp_path, Reference("model.gguf", Path("model.gguf")), [])
+    job = training.TrainingJob(Paths.of_this_user(), Reference("model.gguf", Path("model.gguf")), [])
     while job.running:
         time.sleep(0.01)
     with pytest.raises(SpecchatError, match="nothing was told"):
