@@ -194,7 +194,6 @@ class Head(Net):
         self, arrays: Arrays, settings: TrainSettings, source: Source, cache: SampleCache
     ) -> None:
         super().__init__(arrays, settings, source)
-        self.taps = cache.facts.taps
         samples = (cache.sample(number) for number in range(len(cache)))
         self.vocabulary = Vocabulary.commonest(samples, settings.vocabulary, source.n_vocab)
         self.output = self._rows(self.vocabulary)

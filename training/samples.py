@@ -1,16 +1,14 @@
 """Answers of a target with what it computed on the way, on disk, for training to read."""
 
-import json
 from collections.abc import Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import ModelError, UsageError
-from backends.files.mlx_folder import read_settings
+from backends.base import ModelError
 from training.files import Stored, packed, read, write
 
 LIKELY = 64
@@ -21,16 +19,15 @@ LIKELY = 64
 class Sample:
     """A prompt and the target's answer: T tokens, all of which the target has read.
 
-    id: of prompt and draw. kind: of the prompt. temperature: that the answer was sampled at.
-    tokens: (T,) int32. first: number of the prompt's. states: (T, S, d) float32, for each token the
-    inputs of the tapped layers, if any, and the last normed state. likely: (T, LIKELY) int32, the
-    likeliest next tokens after each token, the likeliest first, and logs: (T, LIKELY) float32,
-    their log-probabilities in the whole vocabulary at temperature 1; both undefined before
-    first - 1. is_private: whether a chat of the user's is in it.
+    id: of prompt and draw. temperature: that the answer was sampled at. tokens: (T,) int32. first:
+    number of the prompt's. states: (T, S, d) float32, for each token the inputs of the tapped
+    layers, if any, and the last normed state. likely: (T, LIKELY) int32, the likeliest next tokens
+    after each token, the likeliest first, and logs: (T, LIKELY) float32, their log-probabilities in
+    the whole vocabulary at temperature 1; both undefined before first - 1. is_private: whether a
+    chat of the user's is in it.
     """
 
     id: str
-    kind: str
     temperature: float
     tokens: NDArray[np.int32]
     first: int
@@ -40,33 +37,7 @@ class Sample:
     is_private: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFacts:
-    """What samples can be used for.
-
-    target: fingerprint. template: digest. taps: numbers of the layers whose inputs are kept; none
-    if only the last state is. width: of a state.
-    """
-
-    target: str
-    engine: str
-    template: str
-    taps: tuple[int, ...]
-    width: int
-    n_vocab: int
-
-    @property
-    def states(self) -> int:
-        return len(self.taps) + 1
-
-    def n_bytes(self, tokens: int, first: int) -> int:
-        """Bytes of a sample of so many tokens, of which first are the prompt's."""
-        return tokens * (4 + 2 * self.states * self.width) + (tokens - first + 1) * LIKELY * 6
-
-
-_VERSION = 2
-_FACTS = "facts.json"
-_ABOUT = ("id", "kind", "temperature", "first", "is_private")
+_ABOUT = ("id", "temperature", "first", "is_private")
 
 
 class SampleCache:
@@ -75,16 +46,12 @@ class SampleCache:
     One process may add while others read what was there when they opened it.
     """
 
-    def __init__(self, folder: Path, facts: CacheFacts, most_bytes: int = 1 << 40) -> None:
-        """Open a folder, or begin one. most_bytes: that samples may take.
+    def __init__(self, folder: Path, most_bytes: int = 1 << 40) -> None:
+        """Open a folder, which may be empty. most_bytes: that samples may take.
 
-        Raises:
-            UsageError: it is of another target, engine, template, or other layers.
-            ModelError: a sample is damaged.
-            DiskFullError: it cannot be written.
+        Raises ModelError: a sample is damaged.
         """
-        self.folder, self.facts, self.most_bytes = folder, facts, most_bytes
-        self._check()
+        self.folder, self.most_bytes = folder, most_bytes
         self.tokens = self.n_bytes = 0
         """Of all answers, and of all files."""
         self._paths = dict[str, Path]()
@@ -92,17 +59,6 @@ class SampleCache:
         for path in sorted(folder.glob("*.npz")):
             about, stored = read(path, "tokens")
             self._count(path, about["id"], len(stored["tokens"]) - about["first"])
-
-    def _check(self) -> None:
-        path, taps = self.folder / _FACTS, list(self.facts.taps)
-        wanted = {"version": _VERSION, **asdict(self.facts), "taps": taps}
-        if not path.exists():
-            write(path, json.dumps(wanted))
-        found = read_settings(path)
-        differing = [name for name, value in wanted.items() if found.get(name) != value]
-        if differing:
-            what, how = f"the samples in {self.folder} cannot be used", ", ".join(differing)
-            raise UsageError(what, f"they differ in {how}", "Remove them to begin anew.")
 
     def _count(self, path: Path, name: str, tokens: int) -> None:
         self._paths[name] = path
@@ -119,7 +75,7 @@ class SampleCache:
         if not np.isfinite(sample.states).all():
             raise ModelError("the model cannot be learnt from", "its states are not finite")
         length = len(sample.tokens)
-        assert sample.states.shape == (length, self.facts.states, self.facts.width)
+        assert len(sample.states) == length
         assert sample.likely.shape == sample.logs.shape == (length, LIKELY)
         shown = slice(sample.first - 1, None)
         arrays: Stored = {

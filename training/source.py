@@ -25,7 +25,8 @@ LAYER = {ours: theirs for ours, theirs in MODULES.items() if ours.startswith(("a
 class Source:
     """Weights of a target.
 
-    last: its last layer, rotated pairs half a head apart; empty if it is of another form.
+    layers: without next-token layers. last: the last of them, rotated pairs half a head apart;
+    empty if it is of another form.
     embeddings, output: of all tokens, (V, d).
     """
 
@@ -89,7 +90,7 @@ class GgufFile:
         number = self.number
         width, heads = int(number("embedding_length")), int(number("attention.head_count"))
         size = int(number("attention.key_length", width / heads))
-        layers = int(number("block_count"))
+        layers = int(number("block_count") - number("nextn_predict_layers", 0))
         are_pairs = self.architecture == "llama"
         shape = LayerShape(
             width,

@@ -21,6 +21,7 @@ from backends.chat.chat_template import ChatTemplate, PromptFrame
 from backends.chat.message import Message
 from decoding.sampling.distribution import uniform, warp
 from decoding.sampling.settings import SamplingSettings
+from training.heads.eagle3 import taps_of
 from training.samples import LIKELY, Sample, SampleCache
 
 MOST = 180
@@ -35,9 +36,6 @@ N_CTX = _MOST_PROMPT + MOST
 _SEGMENT = 256
 """Prompts that begin together: what a killed run does again at most. The last ones of a segment
 are few, which costs some 5 % of its time with 16 at once."""
-
-_FEWEST_LAYERS = 6
-"""With fewer the taps would be the same."""
 
 _TEMPERATURES = (0.7, 0.8, 0.9, 1.0)
 
@@ -131,13 +129,9 @@ class Harvest(Protocol):
     def close(self) -> None: ...
 
 
-def taps_of(model: Model) -> tuple[int, ...]:
-    """Layers whose inputs heads read: EAGLE-3's choice; none where the engine leaves only the last.
-
-    An early one, the middle and a late one (arXiv 2503.01840; its code counts outputs).
-    """
-    layers = _engine(model).layers(model)
-    return (2, layers // 2, layers - 3) if layers >= _FEWEST_LAYERS else ()
+def taps_here(model: Model) -> tuple[int, ...]:
+    """Layers whose inputs heads can read; none where the engine leaves only the last state."""
+    return taps_of(_engine(model).layers(model))
 
 
 def open_harvest(model: Model, n_ctx: int, width: int, taps: Sequence[int]) -> Harvest:
@@ -210,7 +204,7 @@ class _Growing:
         likely, logs = np.zeros((length, LIKELY), np.int32), np.zeros((length, LIKELY), np.float32)
         likely[first - 1 :], logs[first - 1 :] = zip(*self.likely, strict=True)
         return Sample(
-            self.asked.id, self.asked.kind, self.asked.temperature,
+            self.asked.id, self.asked.temperature,
             np.array(self.tokens, np.int32), first, np.concatenate(self.states),
             likely, logs, self.asked.is_private,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import accumulate
 from operator import mul
 
 from app.wording import counted
-from backends.base import DiskFullError, OutOfMemoryError
+from backends.base import DiskFullError, OutOfMemoryError, UsageError
 from decoding.estimation.cost import BUSY, CostModel
 from decoding.planning.draft_length import break_even, predicted_speedup
 from models.byte_sizes import gigabytes, size_text
@@ -51,11 +51,12 @@ _TEST_SHARE = 0.15
 """Of the time, for the test: two thousand passes take five minutes with a model of 135M on two
 cores (docs/how-it-works/training.md)."""
 
-_LEAST_TESTED, _MOST_TESTED = 6, 60
-"""Prompts of the test: one of each kind, and enough for two thousand passes."""
+_LEAST_TESTED, _MOST_TESTED = 2, 60
+"""Prompts of the test: fewer tell no error, and so many are enough for two thousand passes."""
 
-_TESTED_TOKENS = 128 * 2 * 3
-"""Tokens that a prompt of the test is answered in: at two temperatures, with three drafters."""
+_TESTED_TOKENS, _TESTED_DEPTH = 128 * 2, 3
+"""Tokens that each of the test's drafters answers a prompt in, at two temperatures, and those of a
+draft: what was trained and n-grams draft before nearly every pass, lookup seldom."""
 
 _FIRST, _FIRST_TOKENS, _DOUBLING, _MOST_FIRST = 0.51, 340_000, 0.03, 0.8
 """Acceptance of a head's first token by the tokens that it was trained on. An earlier pilot: a
@@ -169,14 +170,23 @@ def planned(method: Method, minutes: float, here: Measured, costs: CostModel) ->
     """The largest run that fits into the time and the disk.
 
     Raises:
-        DiskFullError, OutOfMemoryError: not even the smallest one fits.
+        DiskFullError, OutOfMemoryError, UsageError: not even the smallest one fits.
     """
-    seconds, a_test = 60.0 * minutes, _TESTED_TOKENS / here.plain
+    seconds, depth = 60.0 * minutes, min(_TESTED_DEPTH, costs.largest - 1)
+    passes = 3.0 + 2.0 * costs.of_draft(depth) + depth * here.draw  # of a token kept each, at most
+    a_test = _TESTED_TOKENS * passes / here.plain
     tested = min(max(int(_TEST_SHARE * seconds / a_test), _LEAST_TESTED), _MOST_TESTED)
-    left = max(seconds - tested * a_test, seconds / 2)
+    left = seconds - tested * a_test
     a_token = 1.0 / here.answers + _EPOCHS * here.step_seconds / here.step_tokens
     on_disk = max(here.free_disk // 2 - here.kept_bytes, 0) // here.token_bytes
     least = 2 * here.step_tokens
+    if left < least * a_token:
+        needs = math.ceil((least * a_token + tested * a_test) / 6.0) / 10
+        raise UsageError(
+            f"{minutes:g} min are too few to train with this model",
+            f"the shortest training and its test take {needs:g} min here",
+            f"Give it more: --minutes {needs:g}",
+        )
     if on_disk < least:
         raise DiskFullError(
             "too little disk space to train",
@@ -190,7 +200,7 @@ def planned(method: Method, minutes: float, here: Measured, costs: CostModel) ->
             f"it takes {gigabytes(here.memory_bytes)}; {gigabytes(here.free_memory)} are free",
             "Close other programs, or choose a smaller model or --method hydra.",
         )
-    tokens = min(max(int(left / a_token), least), on_disk)
+    tokens = min(int(left / a_token), on_disk)
     steps = max(round(_EPOCHS * tokens / here.step_tokens), 2)
     spent = (tokens / here.answers, steps * here.step_seconds, tested * a_test)
     found = needed(costs, here.draw)

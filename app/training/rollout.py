@@ -46,7 +46,7 @@ class Acceptance:
     positions that kept a token there, and so all before it. conditional: share that was kept of the
     tokens drafted there, where all before them were. tokens_per_pass: the model's own included.
     errors, pass_error: standard errors of cumulative and tokens_per_pass, by bootstrap over
-    prompts.
+    prompts, of which one alone tells none.
     """
 
     prompts: int
@@ -54,9 +54,9 @@ class Acceptance:
     silent: float
     cumulative: tuple[float, ...]
     conditional: tuple[float, ...]
-    errors: tuple[float, ...]
+    errors: tuple[float, ...] | None
     tokens_per_pass: float
-    pass_error: float
+    pass_error: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A drafter to be tested. key: of what it was made from; stored results of others are void.
+    """A drafter to be tested.
 
     opened: until the block ends it makes drafters that know nothing of the answers before.
     """
 
     name: str
-    key: str
     opened: Callable[[Session], AbstractContextManager[Callable[[], Drafter]]]
 
 
-def by_spec(spec: str, key: str = "", name: str = "") -> Contender:
+def by_spec(spec: str, name: str = "") -> Contender:
     """A drafter that does not learn, by its word for `--draft`."""
 
     @contextmanager
@@ -95,10 +94,10 @@ def by_spec(spec: str, key: str = "", name: str = "") -> Contender:
                 drafter = drafting.handles[0].member.drafter
                 yield lambda: drafter
 
-    return Contender(name or spec, key, opened)
+    return Contender(name or spec, opened)
 
 
-def ngrams(key: str, passages: Callable[[], Iterable[Passage]]) -> Contender:
+def ngrams(passages: Callable[[], Iterable[Passage]]) -> Contender:
     """N-grams that learned what a head learned, and go on learning within each answer."""
 
     def opened(_session: Session) -> AbstractContextManager[Callable[[], Drafter]]:
@@ -108,7 +107,7 @@ def ngrams(key: str, passages: Callable[[], Iterable[Passage]]) -> Contender:
         known = statistics.table.contents, statistics.counts
         return nullcontext(lambda: Ngram(NgramStatistics.of(*known)))
 
-    return Contender("ngram", key, opened)
+    return Contender("ngram", opened)
 
 
 def rolled_out(
@@ -170,7 +169,7 @@ def results(
 
 
 def _name(contender: Contender, heat: float, asked: Asked, most: int) -> str:
-    return f"{contender.name} {contender.key} {heat:g} {most} {DEPTH} {_digest(asked):08x}"
+    return f"{contender.name} {heat:g} {most} {_digest(asked):08x}"
 
 
 def _digest(asked: Asked) -> int:
@@ -244,7 +243,7 @@ def _acceptance(answers: Sequence[NDArray[np.int64]]) -> Acceptance:
     _, pass_error, *errors = _figures(np.tensordot(draws, counts, 1)).std(0).tolist()
     return Acceptance(
         number, int(counts[:, 0, 0].sum()), silent, tuple(shares[:DEPTH]), tuple(shares[DEPTH:]),
-        tuple(errors[:DEPTH]), tokens, pass_error,
+        tuple(errors[:DEPTH]) if number > 1 else None, tokens, pass_error if number > 1 else None,
     )  # fmt: skip
 
 

@@ -281,7 +281,8 @@ class Run:
             self._write(progress)
 
     def _write(self, progress: Progress, plan: Plan | None = None) -> None:
-        assert (plan := plan or self.plan) is not None, "it has begun"
+        plan = plan or self.plan
+        assert plan is not None, "it has begun"
         self._written = time.monotonic()
         begun = Begun(
             self.folder, self.target, self._model, self._fingerprint, self.order, plan, progress

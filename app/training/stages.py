@@ -1,14 +1,13 @@
 """What a run does in each of its stages, and the minute of measuring before."""
 
 import datetime
-import hashlib
 import json
 import math
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,7 +29,7 @@ from app.training.answers import (
     answer,
     mixed,
     open_harvest,
-    taps_of,
+    taps_here,
     to_ask,
 )  # fmt: skip
 from app.training.learners import drafting_file, net_of, settings_of, spec_of
@@ -52,13 +51,12 @@ from backends.base.safe_files import read_bounded
 from backends.hardware.host import available_memory
 from decoding.drafters.ngram import Passage
 from decoding.estimation.cost import CostModel
-from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
 from training.arrays import Arrays
 from training.files import write
 from training.libraries import open_arrays
 from training.net import Net
-from training.samples import CacheFacts, SampleCache
+from training.samples import SampleCache
 from training.trainer import BEST, DivergedError, train, weights_of
 
 _CONTEXT = 1024
@@ -133,7 +131,7 @@ class Stages:
             asked = list(to_ask(prompts, session.template, system=self._order.system, draws=1))
             width, rate = self._timed(session, asked, scratch)
             free = available_memory() + info.weight_bytes
-        cache = _opened(scratch)
+        cache = SampleCache(scratch / _SAMPLES)
         net = self._net(cache, _TIMED_STEPS, arrays)
         seconds, began = list[float](), time.perf_counter()
         for _ in train(net, cache, scratch):
@@ -145,6 +143,7 @@ class Stages:
             file = drafting_file(scratch / _RESULT, session.model.info.backend)
             draw = self._draft_cost(session, spec_of(self._order.method, file), costs).draw
         prompt = round(fmean(len(one.tokens) for one in asked))
+        per_token = cache.n_bytes // (cache.tokens + prompt * len(cache))
         here = Measured(
             answers=rate,
             width=width,
@@ -152,7 +151,7 @@ class Stages:
             step_tokens=round(_BATCH * _AN_ANSWER / (prompt + _AN_ANSWER)),
             plain=1.0 / costs.seconds(1),
             draw=draw,
-            token_bytes=cache.facts.n_bytes(prompt + _AN_ANSWER, prompt) // _AN_ANSWER,
+            token_bytes=per_token * (prompt + _AN_ANSWER) // _AN_ANSWER,
             kept_bytes=_COPIES * net.weight_bytes,
             memory_bytes=net.peak_bytes(),
             free_disk=shutil.disk_usage(scratch).free,
@@ -210,7 +209,7 @@ class Stages:
     def _trained(self, stop: Callable[[], bool]) -> Iterator[Progress]:
         folder, arrays = self._run.folder, open_arrays()
         self._notify("reading the answers")
-        cache = _opened(folder)
+        cache = SampleCache(folder / _SAMPLES)
         net = self._net(cache, self._plan.steps, arrays)
         try:
             for one in train(net, cache, folder, stop):
@@ -226,10 +225,10 @@ class Stages:
         folder, notes = self._run.folder, self._run.folder / "test.jsonl"
         with closing(self._session()) as session:
             file = drafting_file(folder / _RESULT, session.model.info.backend)
-            spec, key = spec_of(self._order.method, file), fingerprint(file)
+            spec = spec_of(self._order.method, file)
             costs = self._costs(session)
             cost = self._draft_cost(session, spec, costs)
-            contenders = [by_spec(spec, key, TRAINED), by_spec("lookup"), ngrams(key, self._said)]
+            contenders = [by_spec(spec, TRAINED), by_spec("lookup"), ngrams(self._said)]
             _, asked, marks = self._asked(session)
             for done, total in rolled_out(session, contenders, asked, notes, stop=stop):
                 yield Progress(Stage.TEST, done, total)
@@ -287,7 +286,7 @@ class Stages:
 
     def _harvest(self, session: Session, width: int) -> Harvest:
         model, is_tapped = session.model, self._order.method is Method.EAGLE3
-        return open_harvest(model, N_CTX, width, taps_of(model) if is_tapped else ())
+        return open_harvest(model, N_CTX, width, taps_here(model) if is_tapped else ())
 
     def _answers(
         self,
@@ -300,14 +299,8 @@ class Stages:
         most: int = MOST,
     ) -> Iterator[int]:
         """Fill the samples of a folder; yields the tokens of all answers after each pass."""
-        model, (_, states, width) = session.model, harvest.begin(()).shape
-        taps = taps_of(model)[: states - 1]
-        facts = CacheFacts(
-            fingerprint(model.info.path), model.info.backend, _template(session), taps, width,
-            model.info.n_vocab,
-        )  # fmt: skip
-        cache = SampleCache(folder / _SAMPLES, facts, _MOST_BYTES)
-        ends = model.tokenizer.end_tokens
+        cache = SampleCache(folder / _SAMPLES, _MOST_BYTES)
+        ends = session.model.tokenizer.end_tokens
         return answer(harvest, asked, cache, ends, stop=stop, most=most, most_tokens=most_tokens)
 
     def _asked(self, session: Session) -> tuple[list[Asked], list[Asked], list[str]]:
@@ -330,23 +323,10 @@ class Stages:
 
     def _said(self) -> Iterator[Passage]:
         """What the model said, for n-grams that learn the same."""
-        cache = _opened(self._run.folder)
+        cache = SampleCache(self._run.folder / _SAMPLES)
         for number in range(len(cache)):
             sample = cache.sample(number)
             yield Passage(sample.tokens.tolist(), sample.first)
-
-
-def _opened(folder: Path) -> SampleCache:
-    """Samples that are there."""
-    kept = read_object(folder / _SAMPLES / "facts.json")
-    known = {field.name: kept[field.name] for field in fields(CacheFacts)}
-    known["taps"] = tuple(known["taps"])
-    return SampleCache(folder / _SAMPLES, CacheFacts(**known))
-
-
-def _template(session: Session) -> str:
-    text = session.model.tokenizer.chat_template or ""
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _rates(found: Iterable[Result], costs: CostModel, cost: Cost) -> dict[str, float]:

@@ -25,7 +25,7 @@ from tests.fixtures.tiny.heads import EAGLE3_TAPS
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.twins import twin
 from tests.training.conftest import opened
-from training.samples import CacheFacts, SampleCache
+from training.samples import SampleCache
 from training.settings import TrainSettings
 from training.source import read_source
 from training.trainer import train, weights_of
@@ -56,8 +56,7 @@ def fitted(
 ) -> Fitted:
     arrays, folder = opened(request.param), tmp_path_factory.mktemp("fitted")
     target = read_source(tiny("llama"))
-    facts = CacheFacts("tiny", "llama.cpp", "none", EAGLE3_TAPS, target.shape.width, target.n_vocab)
-    cache = SampleCache(folder / "samples", facts)
+    cache = SampleCache(folder / "samples")
     random = np.random.default_rng(3)
     asked = [
         Asked(str(number), "any", tuple(random.integers(3, 354, 10).tolist()), 0.0, number)
@@ -69,6 +68,7 @@ def fitted(
     ):
         list(answer(harvest, asked, cache, frozenset(), stop=bool, most=TOKENS))
     net: Any = net_of(cache, SETTINGS, arrays, target)
+    net.taps = EAGLE3_TAPS
     list(train(net, cache, folder / "run"))
     weights = weights_of(folder / "run")
     net.write(weights, folder / "head")

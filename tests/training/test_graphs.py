@@ -92,7 +92,7 @@ def test_a_next_token_layer_drafts_as_in_the_engine(tiny: Tiny, arrays: Arrays) 
     text, shown = [*TOKENS, DRAFTED], np.zeros((len(TOKENS) + 1, LIKELY))
     states = np.vstack([states, np.zeros_like(states[:2])])[:, None]
     answer = Sample(
-        "", "", 0.0, np.array(text), 1, states, shown.astype(np.int32), shown.astype(np.float32)
+        "", 0.0, np.array(text), 1, states, shown.astype(np.int32), shown.astype(np.float32)
     )
     weights = {name: arrays.array(one) for name, one in net.first_weights().items()}
     told, last = net.states(weights, net.prepared([answer], None)), len(TOKENS) - 2

@@ -19,7 +19,7 @@ from tests.fixtures.tiny.models import write_dense
 from training.arrays import Arrays
 from training.distil import Distilled
 from training.heads.next_token import NextToken
-from training.samples import LIKELY, CacheFacts, Sample, SampleCache
+from training.samples import LIKELY, Sample, SampleCache
 from training.settings import TrainSettings
 from training.trainer import train, weights_of
 
@@ -42,7 +42,7 @@ def answered(model: "LlamaModel", folder: Path, head: bool) -> SampleCache:
 
     n_vocab = model.info.n_vocab
     width = 64
-    cache = SampleCache(folder, CacheFacts("", "", "", (), width, n_vocab))
+    cache = SampleCache(folder)
     context: Any = model.open(64)
     loaded = load_head(model.info.path, model, context) if head else None
     reader: Any = loaded.open(64) if loaded else None
@@ -61,7 +61,7 @@ def answered(model: "LlamaModel", folder: Path, head: bool) -> SampleCache:
         logs = rows - np.log(np.exp(rows).sum(1, keepdims=True))
         cache.add(
             Sample(
-                str(number), "chat", 0.0, np.array(tokens, np.int32), PROMPT, states[:, None],
+                str(number), 0.0, np.array(tokens, np.int32), PROMPT, states[:, None],
                 likely, np.take_along_axis(logs, likely, 1),
             )
         )  # fmt: skip

@@ -5,6 +5,7 @@ Weights are named as in llama.cpp's files.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,24 @@ _UNSURE = 0.4
 0.34 tokens after 120 steps, 0.30 without."""
 
 
+_FEWEST_LAYERS = 6
+"""With fewer the taps would be the same."""
+
+
+def taps_of(layers: int) -> tuple[int, ...]:
+    """Layers of a model whose inputs are read, () if it has too few: early, middle and late.
+
+    The paper's choice; its code counts outputs.
+    """
+    return (2, layers // 2, layers - 3) if layers >= _FEWEST_LAYERS else ()
+
+
 class Eagle3(Head):
     read = slice(None, -1)
+
+    @cached_property
+    def taps(self) -> tuple[int, ...]:
+        return taps_of(self.source.layers)
 
     def first_weights(self) -> Stored:
         """The target's last layer, which reads the last tap; embeddings count for little yet."""

@@ -45,7 +45,7 @@ class NextToken(Net):
             why = f"those of {file.architecture} are not known here"
             raise DraftUnavailableError(what, why, _INSTEAD)
         super().__init__(arrays, settings, file.source())
-        self._block = f"blk.{self.source.layers - 1}."
+        self._block = f"blk.{self.source.layers}."
         self._first = file.weights(lambda name: name.startswith(self._block))
         own_norm = f"{self._block}nextn.shared_head_norm"
         self._norm = own_norm if f"{own_norm}.weight" in self._first else "output_norm"

@@ -188,7 +188,8 @@ def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
         for name, found in rows.items():
             places = f"{_shares(found.cumulative)}  {_shares(found.conditional)}"
             row = f"{result.temperature:<3g}  {found.positions:>6,}  {places}"
-            yield f"  {name:<{_NAME}}  {row}  {found.tokens_per_pass:.2f}"
+            error = "" if found.pass_error is None else f" ± {found.pass_error:.2f}"
+            yield f"  {name:<{_NAME}}  {row}  {found.tokens_per_pass:.2f}{error}"
     best = max(outcome.rates, key=lambda name: outcome.rates[name])
     rates = ", ".join(f"{name} {rate:.1f}" for name, rate in outcome.rates.items())
     yield "tokens a second, predicted from that and the measured cost of passes:"

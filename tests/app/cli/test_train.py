@@ -95,7 +95,7 @@ def test_a_dry_run_measures_and_leaves_nothing(
     monkeypatch.setattr(stages, "open_harvest", opened)
     monkeypatch.setattr(stages, "_WIDTHS", (8, 16))
     model = tiny("qwen35") if method == "mtp" else target
-    told = specchat("models", "train", str(model), "--minutes", "0.1", "--dry-run", "--json")
+    told = specchat("models", "train", str(model), "--minutes", "1", "--dry-run", "--json")
     assert told.returncode == 0, told.stderr
     plan = json.loads(told.stdout)["plan"]
     assert plan["method"] == method

@@ -20,7 +20,7 @@ from app.training.answers import (
     answer,
     mixed,
     open_harvest,
-    taps_of,
+    taps_here,
     to_ask,
 )
 from app.training.prompts import training_prompts
@@ -28,7 +28,7 @@ from backends.base import Model
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
 from backends.chat.template_process import TemplateProcess
-from training.samples import CacheFacts, Sample, SampleCache
+from training.samples import Sample, SampleCache
 
 TAPS, MOST = (1, 3), 12
 ENDS = frozenset(range(20))
@@ -49,14 +49,12 @@ def asked(count: int) -> list[Asked]:
 
 class Room(NamedTuple):
     model: Model
-    facts: CacheFacts
 
 
 @pytest.fixture(scope="module")
 def room(llamacpp: Any, tiny_llama: Callable[..., Path]) -> Iterator[Room]:
     with closing(llamacpp.load(tiny_llama(layers=4), threads=1)) as model:
-        width = states(model, [[5, 6]])[0].shape[-1]
-        yield Room(model, CacheFacts("tiny", "llamacpp", "none", TAPS, width, model.info.n_vocab))
+        yield Room(model)
 
 
 def run(
@@ -70,13 +68,13 @@ def run(
     most_tokens: float = math.inf,
 ) -> SampleCache:
     """Answer as much as stop allows; the cache as it is on disk then."""
-    cache = SampleCache(folder, room.facts, most_bytes)
+    cache = SampleCache(folder, most_bytes)
     with closing(open_harvest(room.model, 120, width, TAPS)) as harvest:
         for _ in answer(
             harvest, asked(count), cache, ENDS, stop=stop, most=MOST, most_tokens=most_tokens,
         ):  # fmt: skip
             pass
-    return SampleCache(folder, room.facts, most_bytes)
+    return SampleCache(folder, most_bytes)
 
 
 def states(model: Model, texts: Sequence[Sequence[int]]) -> list[np.ndarray[Any, Any]]:
@@ -179,21 +177,19 @@ def test_a_killed_process_goes_on_to_the_same_cache(
     code = (
         "import sys; from contextlib import closing; from pathlib import Path\n"
         "from app.training import answers; from backends import llamacpp\n"
-        "from tests.app.training.test_answers import CacheFacts, Room, TAPS, run\n"
+        "from tests.app.training.test_answers import Room, run\n"
         "answers._SEGMENT = 8\n"
         "def stop(): print(flush=True)\n"
         "with closing(llamacpp.load(Path(sys.argv[1]), threads=1)) as model:\n"
-        "    facts = CacheFacts('tiny', 'llamacpp', 'none', TAPS, int(sys.argv[3]), 354)\n"
-        "    run(Room(model, facts), Path(sys.argv[2]), stop)\n"
+        "    run(Room(model), Path(sys.argv[2]), stop)\n"
     )
     monkeypatch.setattr(answers, "_SEGMENT", 8)
     run(room, tmp_path / "straight")
     command = [sys.executable, "-c", code, str(room.model.info.path), str(tmp_path / "killed")]
     chance = random.Random(5)
     for _ in range(3):
-        with subprocess.Popen(
-            [*command, str(room.facts.width)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
-        ) as process:
+        root = Path(__file__).parents[3]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
             assert process.stdout is not None
             for _ in range(chance.randrange(20, 90)):
                 process.stdout.readline()
@@ -249,9 +245,9 @@ def test_only_architectures_whose_layers_are_left_have_taps(
     llamacpp: Any, tiny_llama: Callable[..., Path]
 ) -> None:
     with closing(llamacpp.load(tiny_llama(layers=8), threads=1)) as model:
-        assert taps_of(model) == (2, 4, 5)
+        assert taps_here(model) == (2, 4, 5)
     with closing(llamacpp.load(tiny_llama(layers=8, architecture="smollm3"), threads=1)) as model:
-        assert taps_of(model) == ()
+        assert taps_here(model) == ()
         with closing(open_harvest(model, 100, 2, ())) as harvest:
             harvest.begin((5, 6))
             assert harvest.run([(harvest.open(), (7, 8, 9))])[1].shape[:2] == (3, 1)
@@ -267,9 +263,7 @@ def test_mlx_leaves_the_same_kinds_of_states(
         closing(open_harvest(model, 120, 8, (1,))) as harvest,
     ):
         assert harvest.width == 1
-        width = harvest.begin(()).shape[-1]
-        facts = CacheFacts("small", "mlx", "none", (1,), width, model.info.n_vocab)
-        cache = SampleCache(tmp_path, facts)
+        cache = SampleCache(tmp_path)
         few = [replace(one, tokens=one.tokens[:6]) for one in asked(3)]
         list(answer(harvest, few, cache, ENDS, stop=bool, most=5))
         for sample in samples(cache):
@@ -295,12 +289,10 @@ def test_a_model_with_a_running_state_answers_one_after_another(
     llamacpp: Any, tiny_mamba: Path, tmp_path: Path
 ) -> None:
     with closing(llamacpp.load(tiny_mamba, threads=1)) as model:
-        assert taps_of(model) == ()
+        assert taps_here(model) == ()
         with closing(open_harvest(model, 120, 8, ())) as harvest:
             assert (harvest.width, harvest.shares) == (1, False)
-            width = harvest.begin(()).shape[-1]
-            facts = CacheFacts("mamba", "llamacpp", "none", (), width, model.info.n_vocab)
-            cache = SampleCache(tmp_path, facts)
+            cache = SampleCache(tmp_path)
             few = [replace(one, tokens=one.tokens[:6]) for one in asked(3)]
             list(answer(harvest, few, cache, ENDS, stop=bool, most=5))
             for sample in samples(cache):

@@ -15,7 +15,7 @@ from models.metadata.trained_drafters import drafter_of
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.models import write_dense
 from training.arrays import Arrays
-from training.samples import CacheFacts, SampleCache
+from training.samples import SampleCache
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def arrays() -> Arrays:
 
 
 def written(order: Order, target: Path, arrays: Arrays, folder: Path) -> Path:
-    cache = SampleCache(folder / "samples", CacheFacts("", "", "", (), 64, 354))
+    cache = SampleCache(folder / "samples")
     settings = settings_of(order, 1, 512)
     net = net_of(order, target, folder, cache, settings, arrays)
     assert net.weight_bytes < net.peak_bytes()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.training.plan import Measured, Method, Plan, in_words, needed, planned, usual
-from backends.base import DiskFullError, OutOfMemoryError
+from backends.base import DiskFullError, OutOfMemoryError, UsageError
 from decoding.estimation import cost
 
 Q8_OF_1B = {1: 1.0, 2: 1.44, 4: 1.9, 8: 3.1, 16: 5.6}
@@ -64,6 +64,22 @@ def test_a_plan_fits_into_its_time() -> None:
     for minutes in (10.0, 60.0, 600.0):
         one = plan(FLAT, minutes)
         assert sum(one.seconds.values()) == pytest.approx(60 * minutes, rel=0.1)
+
+
+@pytest.mark.parametrize("curve", [Q8_OF_1B, FLAT, STEEP])
+def test_with_little_time_the_test_has_fewer_prompts(curve: dict[int, float]) -> None:
+    short, long = plan(curve, 3.0), plan(curve, 600.0)
+    assert 2 <= short.tested < 6
+    assert long.tested == 60
+    assert sum(short.seconds.values()) <= 1.01 * 180
+
+
+def test_too_little_time_is_told_with_what_is_enough() -> None:
+    with pytest.raises(UsageError, match=r"0\.5 min are too few") as refused:
+        plan(FLAT, 0.5, replace(HERE, step_seconds=8.0))
+    enough = float(str(refused.value.remedy).rpartition(" ")[2])
+    one = plan(FLAT, enough, replace(HERE, step_seconds=8.0))
+    assert sum(one.seconds.values()) <= 60 * enough
 
 
 def test_the_disk_bounds_the_data() -> None:

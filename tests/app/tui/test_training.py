@@ -77,7 +77,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = Paths.of_this_user().training
     folder.mkdir(parents=True)
     script = tmp_path / "trainer.py"
-    script.write_text(TRAINER.format(folder=str(folder), plan=PLAN, result=RESULT, state=state_of(Path())))
+    script.write_text(
+        TRAINER.format(folder=str(folder), plan=PLAN, result=RESULT, state=state_of(Path()))
+    )
     monkeypatch.setattr(training, "COMMAND", (sys.executable, str(script)))
     return folder
 
@@ -138,7 +140,9 @@ async def test_what_fails_is_told_with_the_reason(chat: Chat, runs: Path) -> Non
 
 async def test_it_ends_with_the_app(chat: Chat, runs: Path) -> None:
     await begun(chat)
-    job = training.TrainingJob(chat.app.engine.paths, Reference("another.gguf", Path("another.gguf")), [])
+    job = training.TrainingJob(
+        chat.app.engine.paths, Reference("another.gguf", Path("another.gguf")), []
+    )
     assert job.running
     chat.screen.downloads.run("another", job, lambda: None)
     chat.screen.downloads.stop_all()
@@ -182,7 +186,9 @@ def test_the_run_of_another_model_is_not_taken_up(runs: Path) -> None:
 
 def test_a_command_that_tells_nothing_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", ""))
-    job = training.TrainingJob(Paths.of_this_user(), Reference("model.gguf", Path("model.gguf")), [])
+    job = training.TrainingJob(
+        Paths.of_this_user(), Reference("model.gguf", Path("model.gguf")), []
+    )
     while job.running:
         time.sleep(0.01)
     with pytest.raises(SpecchatError, match="nothing was told"):
