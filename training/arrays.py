@@ -15,12 +15,9 @@ class Arrays(Protocol):
     """A library on a device. Numbers are float32, products are made in what is fast there.
 
     ops: its functions that are the same in both: concatenate, logsumexp, minimum and softmax.
-    products: type of the factors, float32 or bfloat16; a run that goes on keeps it, as results are
-    the same bit by bit only then.
     """
 
     ops: Any
-    products: str
 
     def array(self, values: NDArray[Any]) -> Array: ...
 

@@ -20,8 +20,7 @@ class MlxArrays:
     ops = mx
 
     def __init__(self) -> None:
-        self.products = "bfloat16" if self.has_gpu() else "float32"
-        self._type: Any = getattr(mx, self.products)
+        self._type: Any = mx.bfloat16 if self.has_gpu() else mx.float32
 
     @staticmethod
     def has_gpu() -> bool:

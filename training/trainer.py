@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -73,22 +73,21 @@ def train(
 ) -> Iterator[TrainProgress]:
     """Train, from where a run in the folder was stopped; yields after each step.
 
-    The best weights are in the folder then (weights_of). A run goes on to the same bits on the
-    same machine with as many threads.
+    The best weights are in the folder then (weights_of). A run goes on to the same bits with the
+    same settings and samples on the same machine with as many threads.
 
     Raises:
         DivergedError: losses were no numbers; the best weights before that are kept.
-        UsageError: the folder has a run with other settings, or fewer samples were found.
+        UsageError: the answers are too few or too short.
         DiskFullError: a checkpoint cannot be written.
     """
     arrays, settings = net.arrays, net.settings
     split = _Split(cache, settings)
-    facts = {**asdict(settings), "samples": len(cache), "products": arrays.products}
-    state = _resumed(net, folder, facts)
+    state = _resumed(net, folder)
     saved = time.monotonic()
     for numbers in islice(split.batches(), state.step, settings.steps):
         if stop():
-            _save(arrays, folder, facts, state)
+            _save(arrays, folder, state)
             return
         samples = split.samples(numbers)
         batch = net.prepared(samples, np.random.default_rng([settings.seed, state.step]))
@@ -102,7 +101,7 @@ def train(
             state = _checked(net, folder, split.validation, state)
             saved = -math.inf
         if time.monotonic() - saved > _SAVED_EVERY:
-            _save(arrays, folder, facts, state)
+            _save(arrays, folder, state)
             saved = time.monotonic()
         yield TrainProgress(state.step, settings.steps, loss, state.accepted)
 
@@ -208,25 +207,22 @@ def _on_host(arrays: Arrays, weights: Weights) -> dict[str, NDArray[Any]]:
     return {name: arrays.numpy(values) for name, values in weights.items()}
 
 
-def _save(arrays: Arrays, folder: Path, facts: dict[str, Any], state: _State) -> None:
+def _save(arrays: Arrays, folder: Path, state: _State) -> None:
     values = {
         f"{part}/{name}": array
         for part in _PARTS
         for name, array in _on_host(arrays, getattr(state, part)).items()
     }
-    told = {"settings": facts, "step": state.step, "accepted": state.accepted}
-    write(folder / _LAST, packed(told, values))
+    write(folder / _LAST, packed({"step": state.step, "accepted": state.accepted}, values))
 
 
-def _resumed(net: Net, folder: Path, facts: dict[str, Any]) -> _State:
+def _resumed(net: Net, folder: Path) -> _State:
     array = net.arrays.array
     if not (folder / _LAST).exists():
         first = {name: array(values) for name, values in net.first_weights().items()}
         nothing = {name: values * 0.0 for name, values in first.items()}
         return _State(0, first, nothing, nothing)
     told, stored = read(folder / _LAST)
-    if told["settings"] != facts:
-        raise UsageError(f"the run in {folder} cannot go on", "it was begun otherwise")
     parts = {part: dict[str, Array]() for part in _PARTS}
     for name, values in stored.items():
         part, _, rest = name.partition("/")

@@ -58,9 +58,7 @@ class Registered:
 
     @property
     def path(self) -> Path:
-        """Its file, or its folder, as an engine reads it."""
-        files = sorted(self.folder.glob("*.gguf"))
-        return files[0] if files and self.engine == LLAMACPP else self.folder
+        return drafting_file(self.folder, self.engine)
 
     @property
     def is_bundled(self) -> bool:
@@ -92,6 +90,12 @@ class Registered:
         """How many chats that it learned from were removed since; present: marks of all chats."""
         kept = {_hashed(self.salt, mark) for mark in present} if self.taught_by else set[str]()
         return len(set(self.taught_by) - kept)
+
+
+def drafting_file(folder: Path, engine: str) -> Path:
+    """What an engine reads of the files of a drafter: one of them, or the folder itself for MLX."""
+    files = sorted(folder.glob("*.gguf"))
+    return files[0] if files and engine == LLAMACPP else folder
 
 
 REMOVED_CHAT = "a removed chat is still in it: train it anew, or remove it"

@@ -7,7 +7,6 @@ from app.training.plan import Method
 from app.training.run import Order
 from backends.base import DraftUnavailableError, UsageError
 from backends.base.safe_files import put_in_place
-from backends.engines.backend_selection import LLAMACPP
 from backends.files.gguf_header import parts, read_header
 from models.reference import at_hand, resolve
 from models.self_draft.recipe import Recipe
@@ -64,12 +63,6 @@ def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:
     if order.method is Method.DISTIL:
         return replace(usual, rank=0 if _is_own_copy(order.base) else _RANK, acceptance=0.5)
     return usual
-
-
-def drafting_file(folder: Path, engine: str) -> Path:
-    """What drafts, among the files that were written: the folder itself for MLX."""
-    files = sorted(folder.glob("*.gguf"))
-    return files[0] if files and engine == LLAMACPP else folder
 
 
 def spec_of(method: Method, file: Path) -> str:

@@ -18,7 +18,7 @@ from app.engine.session import Session
 from app.engine.session_drafters import build
 from app.engine.session_opening import open_session
 from app.learned.calibrations import Calibrations
-from app.learned.registered import Registered, drafter_name, register
+from app.learned.registered import Registered, drafter_name, drafting_file, register
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.training.answers import (
@@ -32,7 +32,7 @@ from app.training.answers import (
     taps_here,
     to_ask,
 )  # fmt: skip
-from app.training.learners import drafting_file, net_of, settings_of, spec_of
+from app.training.learners import net_of, settings_of, spec_of
 from app.training.plan import TRAINED, Measured, Method, Plan, Stage, planned
 from app.training.prompts import prompts_of
 from app.training.rollout import (
@@ -89,12 +89,11 @@ _SAMPLES, _RESULT = "samples", "result"
 class Outcome:
     """What the test found.
 
-    draft: the word for `--draft`. rates: tokens a second by drafter, plain decoding included, that
-    acceptance and costs, both measured here, lead to. private: whether it learnt from chats.
+    name: also the word for `--draft`. rates: tokens a second by drafter, plain decoding included,
+    that acceptance and costs, both measured here, lead to. private: whether it learnt from chats.
     """
 
     name: str
-    draft: str
     results: tuple[Result, ...]
     rates: dict[str, float]
     private: bool
@@ -126,7 +125,6 @@ class Stages:
             if info.rollback is Rollback.NONE:
                 what = f"{info.name} cannot be drafted for"
                 raise DraftUnavailableError(what, f"it {info.rollback_refusal}")
-            costs = self._costs(session)
             self._notify("timing answers side by side")
             asked = list(to_ask(prompts, session.template, system=self._order.system, draws=1))
             width, rate = self._timed(session, asked, scratch)
@@ -140,8 +138,7 @@ class Stages:
             began = time.perf_counter()
         net.write(weights_of(scratch), scratch / _RESULT)
         with closing(self._session()) as session:
-            file = drafting_file(scratch / _RESULT, session.model.info.backend)
-            draw = self._draft_cost(session, spec_of(self._order.method, file), costs).draw
+            costs, cost = self._costs(session, self._spec(session, scratch))
         prompt = round(fmean(len(one.tokens) for one in asked))
         per_token = cache.n_bytes // (cache.tokens + prompt * len(cache))
         here = Measured(
@@ -150,7 +147,7 @@ class Stages:
             step_seconds=min(seconds),
             step_tokens=round(_BATCH * _AN_ANSWER / (prompt + _AN_ANSWER)),
             plain=1.0 / costs.seconds(1),
-            draw=draw,
+            draw=cost.draw,
             token_bytes=per_token * (prompt + _AN_ANSWER) // _AN_ANSWER,
             kept_bytes=_COPIES * net.weight_bytes,
             memory_bytes=net.peak_bytes(),
@@ -224,10 +221,8 @@ class Stages:
     def _tested(self, stop: Callable[[], bool]) -> Iterator[Progress]:
         folder, notes = self._run.folder, self._run.folder / "test.jsonl"
         with closing(self._session()) as session:
-            file = drafting_file(folder / _RESULT, session.model.info.backend)
-            spec = spec_of(self._order.method, file)
-            costs = self._costs(session)
-            cost = self._draft_cost(session, spec, costs)
+            spec = self._spec(session, folder)
+            costs, cost = self._costs(session, spec)
             contenders = [by_spec(spec, TRAINED), by_spec("lookup"), ngrams(self._said)]
             _, asked, marks = self._asked(session)
             for done, total in rolled_out(session, contenders, asked, notes, stop=stop):
@@ -256,7 +251,7 @@ class Stages:
             made=datetime.datetime.now().astimezone().date().isoformat(),
         )
         entry = register(self._paths, made, (self._run.folder / _RESULT).iterdir(), chats)
-        return Outcome(entry.name, entry.name, found, rates, bool(entry.taught_by))
+        return Outcome(entry.name, found, rates, bool(entry.taught_by))
 
     @property
     def _plan(self) -> Plan:
@@ -266,18 +261,21 @@ class Stages:
     def _session(self) -> Session:
         return open_session(self._options, self._paths, self._notify, _CONTEXT)
 
-    def _costs(self, session: Session) -> CostModel:
-        return Calibrations(self._paths, self._notify).target(session.model, session.context)
+    def _spec(self, session: Session, folder: Path) -> str:
+        """The word for `--draft` of what was trained, before it is registered."""
+        file = drafting_file(folder / _RESULT, session.model.info.backend)
+        return spec_of(self._order.method, file)
 
-    def _draft_cost(self, session: Session, spec: str, costs: CostModel) -> Cost:
-        """Of what was trained, measured here."""
+    def _costs(self, session: Session, spec: str) -> tuple[CostModel, Cost]:
+        """Of passes, and of what was trained, measured here."""
+        costs = Calibrations(self._paths, self._notify).target(session.model, session.context)
         session.context.be_ready_to_draft()
         with closing(build(session.spec(spec), session.environment(self._notify))) as drafting:
             if not drafting.handles:
                 raise DraftUnavailableError(f"{spec} cannot draft", drafting.missing)
             measured = drafting.handles[0].member.cost
         assert measured is not None, "it is a model"
-        return Cost.of(measured, costs.seconds(1))
+        return costs, Cost.of(measured, costs.seconds(1))
 
     def _net(self, cache: SampleCache, steps: int, arrays: Arrays) -> Net:
         order, target = self._order, self._run.target

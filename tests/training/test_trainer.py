@@ -122,16 +122,6 @@ def test_losses_that_are_no_numbers_stop_it_and_the_best_is_kept(
         np.testing.assert_array_equal(values, kept[name])
 
 
-def test_other_settings_or_more_samples_are_another_run(
-    arrays: Arrays, cache: SampleCache, tmp_path: Path
-) -> None:
-    net = net_of(cache, SETTINGS, arrays, source())
-    list(train(net, cache, tmp_path / "run"))
-    other = net_of(cache, replace(SETTINGS, rate=1.0), arrays, source())
-    with pytest.raises(UsageError, match="cannot go on"):
-        list(train(other, cache, tmp_path / "run"))
-
-
 def test_too_short_answers_are_nothing_to_train_on(
     arrays: Arrays, cache: SampleCache, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def train(
         write_result({"state": state, **facts}, told, json, output)
         raise typer.Exit(EXIT_DONE if dry_run else EXIT_ERROR)
     lines = list(_result(outcome, reference))
-    facts |= {"state": "trained", **asdict(outcome), "lines": lines}
+    facts |= {"state": "trained", **asdict(outcome), "draft": outcome.name, "lines": lines}
     write_result(facts, lines, json, output)
 
 
@@ -197,7 +197,7 @@ def _result(outcome: "Outcome", reference: Reference) -> Iterator[str]:
     if best != TRAINED:
         yield f"It does not pay here: {best} is faster, and --draft auto goes on as before."
     yield f"{outcome.name}: found by --draft auto where it pays; alone:"
-    yield f"  --draft {outcome.draft}"
+    yield f"  --draft {outcome.name}"
     private = f" {_PRIVATE}" if outcome.private else ""
     yield f"Answers of {reference.name} do not change.{private}"
 

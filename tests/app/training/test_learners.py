@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.training.learners import base_of, drafting_file, net_of, settings_of, spec_of
+from app.learned.registered import drafting_file
+from app.training.learners import base_of, net_of, settings_of, spec_of
 from app.training.plan import Method
 from app.training.run import Order
 from backends.base import DraftUnavailableError, UsageError
