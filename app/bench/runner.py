@@ -2,19 +2,23 @@
 
 import datetime
 import hashlib
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
 from app.bench.suites import Suite, Task, limited, tasks
-from app.bench.unfinished import Unfinished
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
+from backends.base.safe_files import make_private_folder, private_opener
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
@@ -89,7 +93,7 @@ class Runner:
         self._runs: list[Run] = []
         self._rounds = 0
         self._started = datetime.datetime.now(datetime.UTC)
-        self._unfinished = Unfinished(unfinished, self._facts())
+        self._unfinished = _Unfinished(unfinished, self._facts())
 
     def _facts(self) -> dict[str, object]:
         """All that two runs of a bench must have in common to be one."""
@@ -296,3 +300,38 @@ def _compared(runs: list[Run]) -> tuple[Run, ...]:
 
     plain = {place(run): run.answer for run in runs if run.method == PLAIN}
     return tuple(replace(run, same_tokens=run.answer == plain.get(place(run))) for run in runs)
+
+
+_RUNS = TypeAdapter(list[Run])
+
+
+class _Unfinished:
+    """A file of one bench, without texts: a JSON line for each question that all answered."""
+
+    def __init__(self, folder: Path | None, facts: Mapping[str, object]) -> None:
+        """folder: None to keep nothing. facts: all that two runs of it must have in common."""
+        text = json.dumps(facts, sort_keys=True, default=str)
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._file = folder / f"{name}.jsonl" if folder else None
+
+    def runs(self) -> Iterator[Run]:
+        """What is there, without a line that was not written to its end."""
+        lines = list[bytes]()
+        with suppress(OSError):
+            lines = self._file.read_bytes().split(b"\n") if self._file else []
+        for line in lines:
+            with suppress(ValidationError):
+                yield from _RUNS.validate_json(line)
+
+    def add(self, runs: list[Run]) -> None:
+        """Keep what was measured; a failure is ignored, as the figures are in memory too."""
+        if self._file is None:
+            return
+        with suppress(OSError):
+            make_private_folder(self._file.parent)
+            with open(self._file, "ab", opener=private_opener) as file:
+                file.write(b"\n" + _RUNS.dump_json(runs))  # before it may be a half-written one
+
+    def remove(self) -> None:
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)

@@ -1,22 +1,11 @@
 """The results of a bench in words, and as plain text for a terminal of about 90 columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from textwrap import fill
 
 from app.bench.results import AUTO, PLAIN, Bench
-from app.wording import percentage
-from decoding.events import Shape
-
-_ORDER = (Shape.LINE, Shape.PATHS, Shape.TREE, Shape.NONE)
-
-
-def shape_shares(steps: Mapping[Shape, int]) -> str:
-    total = sum(steps.values())
-    return ", ".join(
-        f"{shape} {percentage(steps[shape], total)} %" for shape in _ORDER if steps.get(shape)
-    )
-
+from models.byte_sizes import size_text
 
 MISSING = "-"
 SLOWER = 0.98
@@ -31,24 +20,6 @@ def percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.0f} %"
 
 
-def digits(value: float) -> str:
-    """About three significant digits, never in scientific notation."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{1 if value >= 10 else 2 if value >= 1 else 3}f}"
-
-
-def gigabytes(count: float) -> str:
-    return f"{digits(count / 1e9)} GB"
-
-
-def parameters(count: int) -> str:
-    for size, name in ((1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:.3g} {name} parameters"
-    return f"{count:,} parameters"
-
-
 def comparable_rate(bench: Bench, method: str, temperature: float) -> float | None:
     """Tokens per second over all kinds; None if a kind is missing, because kinds differ in rate."""
     if any(bench.rate(method, kind, temperature) is None for kind in bench.kinds):
@@ -60,17 +31,17 @@ def wall_sentence(bench: Bench) -> str:
     """The rate that memory, and a disk that is read, allow plain decoding, and its own rate."""
     wall, bandwidth = bench.wall, bench.bandwidth_bytes_per_second
     streamed, disk = bench.streamed_bytes_per_token, bench.disk_bytes_per_second
-    reads = f"plain decoding reads {gigabytes(bench.bytes_per_token)} a token"
+    reads = f"plain decoding reads {size_text(bench.bytes_per_token)} a token"
     if streamed:
-        reads += f", {gigabytes(streamed)} of them from disk"
+        reads += f", {size_text(streamed)} of them from disk"
     ran = f"plain ran at {decimals(bench.rate(PLAIN), 1)}"
     if wall is None or bandwidth is None:
         unknown = "memory bandwidth" if bandwidth is None else "the disk's speed"
         return f"{reads}; {unknown} was not measured; {ran} tok/s"
     source = bench.bandwidth_source or "source unknown"
-    gives = f"memory gives {gigabytes(bandwidth)}/s ({source})"
+    gives = f"memory gives {size_text(bandwidth)}/s ({source})"
     if streamed and disk is not None:
-        gives += f", the disk {gigabytes(disk)}/s"
+        gives += f", the disk {size_text(disk)}/s"
     return f"{reads}; {gives}: at most {wall:.1f} tok/s; {ran}"
 
 
@@ -120,13 +91,6 @@ def drafting_methods(bench: Bench) -> list[str]:
 def main_method(bench: Bench) -> str:
     """The default method if it was measured, else the first that drafts."""
     return AUTO if AUTO in bench.methods else next(iter(drafting_methods(bench)), PLAIN)
-
-
-def shape_sentences(bench: Bench) -> list[str]:
-    """Shares of the main method's steps by shape of their draft; empty if no step was counted."""
-    method = main_method(bench)
-    shares = shape_shares(bench.steps_by_shape(method))
-    return [f"steps of {method} by shape: {shares}"] if shares else []
 
 
 def same_token_sentences(bench: Bench) -> list[str]:
@@ -222,7 +186,6 @@ def table(bench: Bench) -> str:
     lines = [
         *([f"{_MARK} slower than plain {_BY[bench.rounds > 1]}"] if is_marked else []),
         *idle_sentences(bench),
-        *shape_sentences(bench),
         *spread_sentences(bench),
         wall_sentence(bench),
         *bench.notes,

@@ -6,7 +6,7 @@ from functools import partial
 
 from app.drafting import draft_spec
 from app.loading.placement import plan
-from app.loading.select import choose_model, expected_backend, facts_before, fetch_model
+from app.loading.select import choose_model, expected_backend, fetch_model, known_facts
 from app.loading.session_options import DEFAULT_CONTEXT, SessionOptions
 from app.loading.streaming import may_stream
 from app.paths import Paths
@@ -18,7 +18,7 @@ from app.settings.presets import shadowed
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_selection import AUTO, REMOTE, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
-from models.metadata.memory_bill import ModelFacts, facts_of_target
+from models.metadata.memory_bill import ModelFacts
 from models.reference import HubReference, Reference
 
 
@@ -99,8 +99,7 @@ def _rejected(values: Mapping[str, Value], paths: Paths) -> _Rejected:
         backend = expected_backend(chosen, options.backend)
         if options.offline:
             chosen = fetch_model(chosen, paths, lambda _: None, offline=True)
-        is_here = isinstance(chosen, Reference)
-        facts = facts_of_target(chosen.path, backend) if is_here else facts_before(chosen)
+        facts = known_facts(chosen, options)
     except SpecchatError as error:
         # If the user chose no model, the machine lacks something, and no setting is wrong.
         if options.model or options.backend != AUTO:
@@ -146,7 +145,7 @@ def _rejected_sizes(
         return  # the engine does not start, which the report on engines shows
     if blamed is None or facts is None:
         return
-    name, facts = chosen.name, facts.with_cache(options.cache_type)
+    name = chosen.name
     try:
         planned = plan(name, facts, options.ctx, DEFAULT_CONTEXT, free)
         check_context(name, planned.n_ctx, facts.context_limit or planned.n_ctx)

@@ -314,10 +314,6 @@ class DownloadJob:
     def running(self) -> bool:
         return not self._ended.is_set()
 
-    @property
-    def succeeded(self) -> bool:
-        return not self.running and isinstance(self._outcome, Downloaded)
-
     def stop(self) -> None:
         """Stop with the next bytes, or when a silent connection times out."""
         self._stop.set()

@@ -91,8 +91,7 @@ class Prospect:
 
 def prospect(info: ModelInfo) -> Prospect:
     """Most promising recipe among those with fewer bits or slightly fewer layers."""
-    prospects = [_of(info, recipe) for recipe in _recipes(info)]
-    return max(prospects, key=lambda each: each.best)
+    return max((_of(info, recipe) for recipe in _recipes(info)), key=lambda each: each.best)
 
 
 def _recipes(info: ModelInfo) -> list[Recipe]:
