@@ -18,10 +18,6 @@ from app.settings.catalogue import (
     CHAT_KEYS,
     LOSSY,
     MODEL,
-    THINK,
-    THINK_BUDGET,
-    TOOLS,
-    as_sampling,
     checked,
     from_variable,
     shown,
@@ -30,7 +26,7 @@ from app.settings.in_effect import CAUTIOUS
 from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
 from backends.engines.backend_selection import REMOTE
-from decoding.sampling.settings import LossyRule, SamplingSettings, parse_lossy
+from decoding.sampling.settings import LossyRule, parse_lossy
 
 _SESSION_NAMES = [one.name for one in fields(SessionOptions) if one.name in BY_NAME]
 
@@ -80,18 +76,12 @@ def checked_option(name: str, value: Any) -> Any:
 def answer_options(context: Context) -> tuple[str, Answering]:
     """System prompt and options for answers: typed, of the preset, variables, the settings file."""
     values = _values(context, [key.name for key in CHAT_KEYS], _preset(context)[1])
-    sampling = as_sampling(values)
-    if sampling["seed"] is None:
-        sampling["seed"] = secrets.randbelow(1 << 32)
-    if values["max_tokens"] < 1:
-        raise UsageError(f"--max-tokens cannot be {values['max_tokens']:,}", "it is at least 1")
-    system = text_input.check(values["system"] or "", "the system prompt")
-    names = (THINK, THINK_BUDGET, TOOLS)
-    how, budget, tools = (checked_option(name, values[name]) for name in names)
-    sampled = SamplingSettings(**sampling)
-    return system, Answering(
-        sampled, values["max_tokens"], think=how, think_budget=budget, tools=tools
-    )
+    system = text_input.check(values.pop("system") or "", "the system prompt")
+    given = {
+        name: checked_option(name, value) for name, value in values.items() if value is not None
+    }
+    given.setdefault("seed", secrets.randbelow(1 << 32))
+    return system, Answering.of(given)
 
 
 def typed_lossy_rule(context: Context) -> LossyRule | None:

@@ -255,7 +255,7 @@ llama-cpp-python lookup 0.66! 0.84! 1.69     1.02   0.73!     1.21  0.97!  73.6 
 
 ! slower than plain in every round
 rounds deviate by at most 9 % from their median (auto, document, temperature 0.8)
-plain decoding reads 84.9 MB a token; memory gives 14.2 GB/s (measured: reading memory on
+plain decoding reads 85.0 MB a token; memory gives 14.2 GB/s (measured: reading memory on
   2 threads): at most 167.1 tok/s; plain ran at 80.0
 The model is small; larger ones gain more from drafting."""
     )

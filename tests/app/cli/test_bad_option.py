@@ -96,7 +96,7 @@ def test_typing_mistakes(specchat: Specchat, arguments: tuple[str, ...], told: s
         (("ask", "hi", "--max-tokens", "abc"), "--max-tokens cannot be 'abc': it must be a whole"),
         (("ask", "hi", "--max-tokens", "0"), "--max-tokens cannot be 0: it is at least 1"),
         (("ask", "hi", "--top-p", "much"), "--top-p cannot be 'much': it must be a number"),
-        (("ask", "hi", "--temperature", "1000"), "--temperature cannot be 1,000: it is 0, or"),
+        (("ask", "hi", "--temperature", "1000"), "--temperature cannot be 1000.0: it is 0, or"),
         (("chats", "show", "foo"), "NUMBER cannot be 'foo': it must be a whole number"),
         (("--ctx", "abc", "ask", "hi"), "--ctx cannot be 'abc': it must be a whole number"),
         (("serve", "--port", "99999"), "--port cannot be 99999: it is at least 0, at most 65,535"),
