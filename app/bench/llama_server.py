@@ -92,9 +92,16 @@ _DIRECT = build_opener(ProxyHandler({}))
 
 
 def answer(
-    address: str, prompt: Sequence[int], settings: SamplingSettings, max_tokens: int
+    address: str,
+    prompt: Sequence[int],
+    settings: SamplingSettings,
+    max_tokens: int,
+    *,
+    goes_on: bool,
 ) -> dict[str, Any]:
     """Its answer with the `tokens` and its own `timings`, in milliseconds.
+
+    goes_on: whether what it kept of the prompt before is used.
 
     Raises:
         ModelError: it gives none.
@@ -108,6 +115,7 @@ def answer(
         "min_p": settings.min_p,
         "seed": settings.seed,
         "return_tokens": True,
+        "cache_prompt": goes_on,
     }
     request = Request(f"{address}/completion", json.dumps(body).encode())
     try:

@@ -41,10 +41,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way of decoding. reply: answers a prompt with so many tokens at most, or a ModelError."""
+    """One way of decoding.
+
+    reply: answers a prompt with so many tokens at most, or a ModelError. empty: keeps nothing of
+    earlier prompts, so that the next one is read whole.
+    """
 
     name: str
     reply: Callable[[Sequence[int], SamplingSettings, int], Outcome]
+    empty: Callable[[], object]
 
 
 def ours(name: str, session: Session, drafter: Drafter | None) -> Method:
@@ -63,10 +68,10 @@ def ours(name: str, session: Session, drafter: Drafter | None) -> Method:
         seconds = statistics.decode_seconds or 0.0
         return Outcome(tokens, seconds, statistics, statistics.ttft_seconds)
 
-    return Method(name, reply)
+    return Method(name, reply, lambda: session.context.empty("a bench begins"))
 
 
-def _theirs(baseline: BaselineEngine, session: Session) -> Method:
+def theirs(baseline: BaselineEngine, session: Session) -> Method:
     """Generation by the engine's own Python package."""
 
     def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
@@ -75,18 +80,25 @@ def _theirs(baseline: BaselineEngine, session: Session) -> Method:
         found = baseline.reply(prompt, warping, settings.seed, max_tokens=max_tokens, ends=ends)
         return Outcome(found.tokens, found.seconds, ttft_seconds=found.ttft_seconds)
 
-    return Method(baseline.name, reply)
+    return Method(baseline.name, reply, baseline.empty)
 
 
 def _of_server(way: str, address: str) -> Method:
     """Generation by llama-server, by its own clock."""
+    goes_on = False
 
     def reply(prompt: Sequence[int], settings: SamplingSettings, max_tokens: int) -> Outcome:
-        told = llama_server.answer(address, prompt, settings, max_tokens)
+        nonlocal goes_on
+        told = llama_server.answer(address, prompt, settings, max_tokens, goes_on=goes_on)
+        goes_on = True
         prefill, decode = (told["timings"][f"{part}_ms"] / 1000 for part in ("prompt", "predicted"))
         return Outcome(told["tokens"], decode, ttft_seconds=prefill)
 
-    return Method(f"llama-server {way}", reply)
+    def empty() -> None:
+        nonlocal goes_on
+        goes_on = False
+
+    return Method(f"llama-server {way}", reply, empty)
 
 
 @dataclass(slots=True)
@@ -187,7 +199,7 @@ def _add_baselines(
     try:
         for one in baseline_engines(model, n_ctx, next(usable, None), plain=suite.is_published):
             stack.callback(one.close)
-            methods.chosen.append(_theirs(one, session))
+            methods.chosen.append(theirs(one, session))
         is_here = model.info.backend == LLAMACPP and not model.info.host
         if not suite.is_published or not is_here or model.info.device.startswith("RPC"):
             return

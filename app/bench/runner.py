@@ -209,7 +209,7 @@ class Runner:
         session, suite = self._session, self._suite
         settings = SamplingSettings(temperature=temperature, seed=1000 * number + task.number)
         if suite.is_published:
-            session.context.empty("a bench begins")
+            method.empty()
         said: list[Message] = []
         for turn, text in enumerate(task.turns):
             said.append(Message("user", text))

@@ -52,5 +52,8 @@ class BaselineEngine(ABC):
             raise ModelError(f"{self.name} failed", str(error)) from error
         return BaselineReply(reply, first_at - asked_at, last_at - first_at)
 
+    def empty(self) -> None:  # noqa: B027 - most keep nothing
+        """Keep nothing of earlier prompts, so that the next one is read whole."""
+
     def close(self) -> None:  # noqa: B027 - most hold nothing of their own
         """Free its memory."""

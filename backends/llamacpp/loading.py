@@ -333,6 +333,7 @@ class LlamaBaseline(BaselineEngine):
                 type_v=kind,
                 flash_attn=is_quantized,  # which quantized values need
                 draft_model=lookup if drafts else None,
+                logits_all=drafts,  # or no prompt may be longer than a batch
                 verbose=False,
             )
         except (ValueError, RuntimeError, MemoryError) as error:
@@ -351,6 +352,9 @@ class LlamaBaseline(BaselineEngine):
             min_p=warping.min_p,
             repeat_penalty=1.0,
         )
+
+    def empty(self) -> None:
+        self._llama.reset()
 
     def close(self) -> None:
         self._llama.close()

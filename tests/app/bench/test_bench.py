@@ -111,7 +111,7 @@ def test_a_method_that_fails_is_left_out_and_the_rest_goes_on(
 
     def one_fails(*arguments: Any, **options: Any) -> Methods:
         made = methods(*arguments, **options)
-        made.chosen[1:] = [Method("failing", fail)]
+        made.chosen[1:] = [Method("failing", fail, bool)]
         return made
 
     monkeypatch.setattr("app.cli.commands.bench.methods", one_fails)
