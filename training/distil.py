@@ -18,9 +18,23 @@ from training.net import Batch, Net
 from training.settings import TrainSettings
 from training.source import GgufFile
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _FACTORS = "rope_freqs.weight"
 _FROZEN = ("token_embd.weight", "output.weight", _FACTORS)
+
+
+def check_layers(path: Path) -> GgufFile:
+    """Raises DraftUnavailableError: its layers are not known here."""
+    file, why = GgufFile(path), ""
+    scaling = file.fact("rope.scaling.type")
+    if file.architecture not in _ARCHITECTURES:
+        why = f"it is a {file.architecture}; those that can: {', '.join(_ARCHITECTURES)}"
+    elif scaling not in (None, "none"):
+        why = f"its positions are scaled by {scaling}"
+    if why:
+        what = f"{path.name} cannot be distilled"
+        raise DraftUnavailableError(what, why, "Name a small model of its vocabulary: --from")
+    return file
 
 
 class Distilled(Net):
@@ -32,21 +46,8 @@ class Distilled(Net):
     own in q4_0, 0.35 in q8_0, 0.41 in q4_1, the model's form (one thread, AVX-512)."""
 
     def __init__(self, arrays: Arrays, path: Path, settings: TrainSettings) -> None:
-        """Read a drafter's file.
-
-        Raises:
-            DraftUnavailableError: its layers are not known here.
-        """
-        file = GgufFile(path)
-        what = f"{path.name} cannot be distilled"
-        if file.architecture not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise DraftUnavailableError(
-                what, f"it is a {file.architecture}; those that can: {known}"
-            )
-        scaling = file.fact("rope.scaling.type")
-        if scaling not in (None, "none"):
-            raise DraftUnavailableError(what, f"its positions are scaled by {scaling}")
+        """Read a drafter's file. Raises DraftUnavailableError: its layers are not known here."""
+        file = check_layers(path)
         super().__init__(arrays, settings, file.source())
         self._stored = file.weights(lambda name: name not in _FROZEN)
         factors = file.weights(lambda name: name == _FACTORS)

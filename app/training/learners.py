@@ -12,7 +12,7 @@ from models.reference import at_hand, resolve
 from models.self_draft.recipe import Recipe
 from models.self_draft.self_draft_store import SelfDrafts
 from training.arrays import Arrays
-from training.distil import ARCHITECTURES, Distilled
+from training.distil import Distilled, check_layers
 from training.heads.eagle3 import Eagle3
 from training.heads.last_state import LastState
 from training.heads.next_token import NextToken
@@ -24,10 +24,9 @@ from training.source import read_source
 _RANK, _GENTLE = 32, 1e-4
 """Of the changes to a model that is distilled, and the rate of layers that were trained before."""
 
-_OWN, _KEPT = "self", 4
-"""Word of `--from` for the model itself, and layers kept at either end of it: of 30 of the bundled
-one. With the first and last ones what the embedding says and the output reads stays
-(docs/how-it-works/training.md)."""
+_KEPT = 4
+"""Layers kept at either end of a model's copy: of 30 of the bundled one. With the first and last
+ones what the embedding says and the output reads stays (docs/how-it-works/training.md)."""
 
 
 def net_of(
@@ -61,7 +60,7 @@ def settings_of(order: Order, steps: int, batch_tokens: int) -> TrainSettings:
     if order.method is Method.MTP:
         return replace(usual, rate=_GENTLE, acceptance=0.5, noise=0.0)
     if order.method is Method.DISTIL:
-        return replace(usual, rank=0 if _is_own_copy(order.base) else _RANK, acceptance=0.5)
+        return replace(usual, rank=_RANK if order.base else 0, acceptance=0.5)
     return usual
 
 
@@ -74,19 +73,19 @@ def spec_of(method: Method, file: Path) -> str:
 def base_of(base: str, target: Path, models: Path, folder: Path) -> Path:
     """The file of the drafter that is distilled.
 
-    base: of `--from`, a model or a recipe of self-drafters; the first and last layers of the target
-    if it is empty. models: the user's folder of models. folder: for a copy, which is made once.
+    base: a model; the first and last layers of the target if it is empty. models: the user's folder
+    of models. folder: for a copy, which is made once.
 
     Raises:
         DraftUnavailableError: it cannot be distilled, or has another vocabulary.
         ModelError: it is not installed, or damaged.
-        UsageError: no such model, or a recipe that does not fit.
+        UsageError: no such model, or one of too few layers.
     """
     if target.is_dir():
         what, why = f"{target.name} cannot be distilled from", "it is a folder for MLX"
         raise DraftUnavailableError(what, why, "MLX runs what is distilled from its GGUF file.")
-    if _is_own_copy(base):
-        return _copy(base, target, folder / "base.gguf")
+    if not base:
+        return _copy(target, folder / "base.gguf")
     path = at_hand(resolve(base, models)).path
     if path.is_dir() or _n_vocab(path) != _n_vocab(target):  # drafting compares the tokens too
         why = "it is a folder for MLX" if path.is_dir() else "its vocabulary is another one"
@@ -95,30 +94,19 @@ def base_of(base: str, target: Path, models: Path, folder: Path) -> Path:
     return path
 
 
-def _is_own_copy(base: str) -> bool:
-    return base in ("", _OWN) or base.startswith(f"{_OWN}:")
-
-
 def _n_vocab(path: Path) -> int:
     return read_header(parts(path)[0]).n_vocab
 
 
-def _copy(base: str, target: Path, place: Path) -> Path:
-    """The target with some layers, all of which are of one kind."""
-    header = read_header(parts(target)[0])
-    layers = header.integer("block_count")
-    if ":" not in base and layers <= 2 * _KEPT:
+def _copy(target: Path, place: Path) -> Path:
+    """The target without the layers between."""
+    check_layers(target)
+    layers = read_header(parts(target)[0]).integer("block_count")
+    if layers <= 2 * _KEPT:
         why = f"it has {layers} layers, and {2 * _KEPT} are kept"
         raise UsageError("the model has too few layers for a smaller copy", why, "Use --from.")
-    skipped = base.partition(":")[2] or f"skip={_KEPT}-{layers - _KEPT - 1}"
-    recipe = Recipe.parse(skipped)
-    recipe.check(target.name, layers)
-    if header.architecture not in ARCHITECTURES:
-        why = f"it is a {header.architecture}; those that can: {', '.join(ARCHITECTURES)}"
-        what = f"{target.name} cannot be distilled into a copy of itself"
-        raise DraftUnavailableError(what, why, "Name a small model of its vocabulary: --from")
     if not place.exists():
-        store = SelfDrafts(place.parent)
+        store, recipe = SelfDrafts(place.parent), Recipe.parse(f"skip={_KEPT}-{layers - _KEPT - 1}")
         with store.temporary() as partial:
             store.write(target, partial, recipe, lambda _done, _total: None)
             put_in_place(partial, place)

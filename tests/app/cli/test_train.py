@@ -16,10 +16,11 @@ import pytest
 from app.history.store import open_history, remove_chat
 from app.learned.registered import registered
 from app.paths import Paths
+from app.process import END_SIGNALS, code_after
 from app.training import stages
 from app.training.answers import Harvest, open_harvest
 from app.training.plan import Method, Stage
-from app.training.run import Order, Progress, Run
+from app.training.run import Order, Progress, Run, unfinished
 from app.training.stages import Stages
 from backends.base import Model, OutOfMemoryError
 from tests.app.conftest import Specchat
@@ -158,6 +159,28 @@ def test_ctrl_c_ends_it_after_its_step_and_it_goes_on(
     assert "keep it as private" in again.stdout
     [entry] = [one for one in registered(paths) if not one.is_bundled]
     assert entry.missing(marks) == 1
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("number", END_SIGNALS)
+def test_what_ends_a_process_ends_it_as_ctrl_c_does(
+    number: int, specchat: Specchat, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quicken(monkeypatch.setattr, "")
+    noted, paths = Run.note, Paths.of_this_user()
+
+    def ended(self: Run, progress: Progress) -> None:
+        noted(self, progress)
+        signal.raise_signal(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "note", ended)
+        stopped = specchat("models", "train", str(target), "--method", "hydra", "--anyway")
+    assert stopped.returncode == code_after(number)
+    assert "the same command goes on" in stopped.stderr
+    [left] = unfinished(paths)
+    assert left.progress.stage is Stage.GENERATE
+    assert not list(paths.training.glob("*.lock"))
 
 
 def test_what_is_unfinished_is_listed_and_removed(specchat: Specchat, target: Path) -> None:

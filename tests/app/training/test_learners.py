@@ -68,14 +68,6 @@ def test_a_model_is_distilled_into_its_first_and_last_layers(target: Path, tmp_p
     assert base_of("", target, tmp_path, tmp_path).stat().st_mtime_ns == stamp
 
 
-def test_or_as_a_recipe_says(target: Path, tmp_path: Path) -> None:
-    pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
-    made = base_of("self:skip=1-6", target, tmp_path, tmp_path)
-    assert read_header(made).integer("block_count") == 4
-    with pytest.raises(UsageError, match="cannot be skipped"):
-        base_of("self:skip=40", target, tmp_path, tmp_path / "none")
-
-
 def test_a_small_model_is_distilled_as_it_is(target: Path, tmp_path: Path) -> None:
     small = write_dense(tmp_path / "small.gguf", layers=2)
     assert base_of(str(small), target, tmp_path, tmp_path) == small
@@ -87,7 +79,7 @@ def test_what_cannot_be_distilled_is_refused(target: Path, tiny: Tiny, tmp_path:
         base_of("", few, tmp_path, tmp_path)
     gemma = Path(shutil.copy(tiny("gemma4"), tmp_path))
     with pytest.raises(DraftUnavailableError, match="those that can: llama") as refused:
-        base_of("self:skip=1", gemma, tmp_path, tmp_path)
+        base_of("", gemma, tmp_path, tmp_path)
     assert "--from" in str(refused.value.remedy)
     folder = tmp_path / "folder"
     folder.mkdir()
