@@ -124,12 +124,12 @@ class LastStateContext(HeadContext):
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert 0 <= n_logits <= len(tokens) <= self.n_chunk
-        assert self._net is not None, "the context is closed"
         check_room(self, len(tokens))
         self._drop_tree()
         self.tokens.extend(tokens)
-        end = len(self.tokens)
-        return self._logits([self._after(at) for at in range(end - n_logits, end)])
+        net, end = self._opened(), len(self.tokens)
+        places = range(end - n_logits, end)
+        return self._logits([net.after(self._before(at), self.tokens[at]) for at in places])
 
     def _logits(self, places: Sequence[Place]) -> Logits:
         net, count = self._opened(), len(places)
@@ -140,10 +140,6 @@ class LastStateContext(HeadContext):
         if places:
             self._states.release(self._states.end - self.n_chunk)
         return self._rows[:count]
-
-    def _after(self, position: int) -> Place:
-        """The place after the token at a position, which is the next one or was read."""
-        return self._opened().after(self._before(position), self.tokens[position])
 
     def _before(self, position: int) -> Place:
         """What the model left before a position, or before the tokens since then."""
