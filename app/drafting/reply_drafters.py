@@ -214,12 +214,9 @@ class ReplyDrafters:
 
     def __init__(self, drafters: Iterable[Drafter] = ()) -> None:
         self._drafters = tuple(drafters)
+        self.names = tuple(drafter.name for drafter in self._drafters)
         self._members: tuple[ManagedDrafter, ...] = ()
         self._controller: Controller | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(drafter.name for drafter in self._drafters)
 
     def join(
         self, controller: Controller | None, memory: AcceptanceMemory | None

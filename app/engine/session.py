@@ -304,8 +304,9 @@ class Session:
         """Add an event to a reply; its text comes last: whoever reads it knows whose it is."""
         reply.statistics.add(event)
         if isinstance(event, Step):
-            reply.token_bytes |= self._bytes_of(event.logprobs)
-            reply.logprobs += event.logprobs
+            if event.logprobs:
+                reply.token_bytes |= self._bytes_of(event.logprobs)
+                reply.logprobs += event.logprobs
             reply.token_ids += event.tokens
             reply.provenance += event.provenance
         elif isinstance(event, Finish):

@@ -28,7 +28,7 @@ class LlamaTokenizer:
         if vocabulary is None:
             raise ModelError("the model has no vocabulary")
         self._vocabulary = vocabulary
-        self._piece = lru_cache(_PIECES)(self._spelled)
+        self.piece = lru_cache(_PIECES)(self._spelled)
         self._buffer = ctypes.create_string_buffer(_PIECE_BYTES)
         self.n_vocab = api.llama_vocab_n_tokens(vocabulary)
         self.chat_template = chat_template
@@ -115,9 +115,6 @@ class LlamaTokenizer:
             )
         return tokens[:count]
 
-    def piece(self, token: int) -> bytes:
-        return self._piece(token, False)
-
     def entry(self, token: int) -> bytes:
         if api.llama_vocab_get_attr(self._vocabulary, token) & api.LLAMA_TOKEN_ATTR_BYTE:
             return self._spelling(token)
@@ -133,7 +130,7 @@ class LlamaTokenizer:
             raise no_images(self.image_refusal)
         return self.vision.tokens(image)
 
-    def _spelled(self, token: int, special: bool) -> bytes:
+    def _spelled(self, token: int, special: bool = False) -> bytes:
         """Bytes of a token in a text; special: also of control tokens."""
         size = api.llama_token_to_piece(
             self._vocabulary, token, self._buffer, len(self._buffer), 0, special

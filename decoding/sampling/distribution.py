@@ -303,11 +303,11 @@ def likeliest(logits: NDArray[np.float32]) -> int:
         ModelError: the row has no finite maximum.
     """
     best = int(logits.argmax())
-    _check_finite(logits[best])
+    _check_finite(logits.item(best))
     return best
 
 
-def _check_finite(highest: float | np.float32) -> None:
+def _check_finite(highest: float) -> None:
     if not math.isfinite(highest):
         raise ModelError(
             "the model gave no usable scores", "not a number among them", "Its file may be damaged."

@@ -42,6 +42,7 @@ class Sampler:
         self.settings = settings
         self.prompt_tokens = prompt_tokens
         self.constraint = constraint
+        self._adjusts = settings.adjusts
         seeds = np.random.SeedSequence(settings.seed).spawn(2)
         self.verification, self.drafting = map(np.random.default_rng, seeds)
 
@@ -58,7 +59,7 @@ class Sampler:
         That is a bias, penalties and a constraint.
         """
         settings = self.settings
-        if settings.adjusts or self.constraint is not None:
+        if self._adjusts or self.constraint is not None:
             return None
         return Warping(settings.temperature, settings.top_k, settings.top_p, settings.min_p)
 
@@ -80,7 +81,7 @@ class Sampler:
         if self.constraint is not None:
             allowed = self.constraint.allowed(self._after_accepted(history, drafted))
             logits = logits if allowed is None else masked(logits, allowed)
-        if not settings.adjusts:
+        if not self._adjusts:
             return logits
         replied = history[self.prompt_tokens :] if settings.counts_reply else ()
         recent = [*history[-PENALTY_WINDOW:], *drafted]

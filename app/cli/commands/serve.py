@@ -82,7 +82,7 @@ def serve(
                     _introduce(served_at, loaded, defaults, told)
                     if others := server_options.models[1:]:
                         stderr.note(f"on demand {', '.join(others)}")
-                while not stop.wait(_POLL_SECONDS):
+                while not stop.wait(5 * _POLL_SECONDS):
                     pass
         finally:
             engine.close(_CLOSE_SECONDS)
