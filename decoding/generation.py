@@ -259,7 +259,8 @@ class _Reply:
         judged = judge(context, history, draft, self.sampler, clock, self.top_logprobs)
         tokens = self.limits.up_to_end((*judged.accepted, judged.next_token))
         accepted = min(len(judged.accepted), len(tokens))
-        settle(context, len(history), judged, accepted)
+        if len(draft) + draft.padding:
+            settle(context, len(history), judged, accepted)
         ended = clock()
         return Step(
             tokens,

@@ -31,10 +31,11 @@ class TextStream:
         self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
         self._stops = stops
         self._calls = calls
-        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self.begun = begun
+        self._cut = b""
+        """Bytes of a character whose rest is yet to come."""
         for token in begun:
-            self._decode(self._piece(token))  # the last may be part of a character
+            self._decoded(token)
         self._held: str = ""
         self.text = ""
         """What was released so far."""
@@ -47,7 +48,7 @@ class TextStream:
 
     def feed(self, token: int) -> str:
         """The text that a token adds; a possible beginning of a stop text is held back."""
-        text = self._decode(self._piece(token))
+        text = self._decoded(token)
         self.ends.append((self.ends[-1] if self.ends else 0) + len(text))
         released = self._before_stop(text)
         self.text += released
@@ -58,6 +59,12 @@ class TextStream:
         rest, self._held = "" if self.stopped else self._held, ""
         self.text += rest
         return rest
+
+    def _decoded(self, token: int) -> str:
+        data = self._cut + self._piece(token)
+        text, used = codecs.utf_8_decode(data, "replace")
+        self._cut = data[used:]
+        return text
 
     def _piece(self, token: int) -> bytes:
         spelt = self._spell(token) if self._spell else None

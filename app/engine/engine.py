@@ -643,11 +643,11 @@ class Engine:
 
     def _work_beside(self, answer: Answer, session: "Answerer") -> None:
         """Publish the figures of an answer between two of its steps, and do what is asked then."""
-        from app.engine.answerer import metrics_of
-
         now, known = time.perf_counter(), answer.metrics
         is_first = known is None or (known.steps == 0 and answer.stage is Stage.ANSWERING)
         if is_first or now - self._figures_at >= FIGURES_SECONDS:
+            from app.engine.answerer import metrics_of
+
             self._figures_at = now
             answer.metrics = metrics_of(session, answer.reply, is_final=False)
         if now - self._looked_at >= _LOOK_SECONDS:

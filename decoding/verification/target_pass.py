@@ -171,7 +171,7 @@ def judge(
         ModelError: the engine failed.
     """
     form, device = draft.form, context.device_sampling
-    if keeps_rows(context):
+    if device is not None and device.keeps_rows:
         # Whatever a token was drawn from, it is exact to let the model draw its own, and compare.
         form = PointMassLine(form.tokens)
         draft = replace(draft, form=form)
