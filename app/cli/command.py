@@ -63,32 +63,29 @@ class HelpLayout(HelpFormatter):
         super().write_dl(rows, _STACKED_COLUMNS if self._is_narrow else col_max, col_spacing)
 
 
-class Command(core.TyperCommand):
+class _Parsing:
+    """Reads arguments; an error names the variable that holds an unusable value."""
+
     def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
-        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
+        parent: Any = super()
+        return parent.get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return _parsed(super().parse_args, ctx, args)
+        ctx.formatter_class = HelpLayout
+        parent: Any = super()
+        try:
+            return parent.parse_args(ctx, args)
+        except typer.BadParameter as error:
+            name = error.param.name if error.param else ""
+            if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
+                from_variable(name)  # raises a UsageError that names the variable
+            raise _in_words(error) from error
 
 
-class Group(core.TyperGroup):
-    def get_short_help_str(self, limit: int = _SUMMARY_CHARACTERS) -> str:
-        return super().get_short_help_str(max(limit, _SUMMARY_CHARACTERS))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return _parsed(super().parse_args, ctx, args)
+class Command(_Parsing, core.TyperCommand): ...
 
 
-def _parsed(parse: Callable[[Any, list[str]], list[str]], ctx: Any, args: list[str]) -> list[str]:
-    """Parse arguments; an error names the variable that holds an unusable value."""
-    ctx.formatter_class = HelpLayout
-    try:
-        return parse(ctx, args)
-    except typer.BadParameter as error:
-        name = error.param.name if error.param else ""
-        if name in BY_NAME and source_of(ctx, name) == FROM_VARIABLE:
-            from_variable(name)  # raises a UsageError that names the variable
-        raise _in_words(error) from error
+class Group(_Parsing, core.TyperGroup): ...
 
 
 def _in_words(error: typer.BadParameter) -> Exception:

@@ -32,14 +32,14 @@ def machine(bandwidth: Bandwidth | None, engines: Engines | None = None) -> dict
         "processor": processor_name(),
         "physical_cores": physical_cores(),
         "memory_bytes": total_memory(),
-        "gpus": [asdict(gpu) for gpu in llamacpp_gpus()],
+        "gpus": [asdict(gpu) for gpu in _llamacpp_gpus()],
         "engines": {engine.backend: engine.build if engine.works else None for engine in both},
         "bandwidth_bytes_per_second": bandwidth.bytes_per_second if bandwidth else None,
         "bandwidth_source": bandwidth.source if bandwidth else None,
     }
 
 
-def llamacpp_gpus() -> tuple[Gpu, ...]:
+def _llamacpp_gpus() -> tuple[Gpu, ...]:
     try:
         return gpus(LLAMACPP)
     except ModelError:

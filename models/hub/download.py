@@ -89,7 +89,8 @@ def download(
             if not file.size_bytes:
                 raise ValueError(f"{file.path} is listed as empty")
         with _locked(repository, files[0], settings):
-            return (yield from _Download(repository, connection, settings, files).steps())
+            cache = RepositoryCache.of(repository, settings, files[0].digest)
+            return (yield from _Download(repository, connection, settings, files, cache).steps())
 
 
 @contextmanager
@@ -110,19 +111,13 @@ def _locked(
         yield
 
 
+@dataclass(frozen=True, slots=True)
 class _Download:
-    def __init__(
-        self,
-        repository: Repository,
-        connection: Connection,
-        settings: HubSettings,
-        files: tuple[RepositoryFile, ...],
-    ) -> None:
-        self._repository = repository
-        self._connection = connection
-        self._settings = settings
-        self._files = files
-        self._cache = RepositoryCache.of(repository, settings, files[0].digest)
+    _repository: Repository
+    _connection: Connection
+    _settings: HubSettings
+    _files: tuple[RepositoryFile, ...]
+    _cache: RepositoryCache
 
     def steps(self) -> Generator[Progress, None, Downloaded]:
         repository, cache, files = self._repository, self._cache, self._files

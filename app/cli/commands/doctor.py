@@ -12,7 +12,7 @@ import typer
 from app.ahead.piece_reader import AheadTime
 from app.bench.report import report as report_of
 from app.cli.output import Json, Output, check_apart, write_result
-from app.cli.report_file import ReportFile, llamacpp_gpus, machine, today, version, write_report
+from app.cli.report_file import ReportFile, machine, today, version, write_report
 from app.cli.terminal.process import EXIT_USAGE
 from app.engine.upgrade_guard import findings
 from app.evaluation.settings_check import Fault, check_settings
@@ -30,7 +30,6 @@ from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import (
     available_memory,
     physical_cores,
-    processor_name,
     this_machine,
     total_memory,
 )
@@ -49,6 +48,9 @@ _PACKAGES = (
     "typer",
 )
 _OF_APPLE = ("mlx", "mlx-lm")
+_OF_DEVICE = (
+    "processor", "physical_cores", "memory_bytes", "bandwidth_bytes_per_second", "bandwidth_source",
+)  # fmt: skip
 _RPC = "can hold layers of a model: --rpc, specchat rpc-server"
 _NO_RPC = f'need another build: CMAKE_ARGS="-DGGML_RPC=on" {REBUILD_LLAMACPP}'
 _TITLES = {LLAMACPP: "llama.cpp", MLX: "MLX"}
@@ -63,10 +65,10 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
     faults = check_settings(Paths.of_this_user())
     engines = describe_engines()
     bandwidth = _measured(engines.chosen)
+    here = machine(bandwidth, engines)
     if report is not None:
-        here = machine(bandwidth, engines)
         write_report(report, report_of(version("specchat"), today(), here))
-    facts = _facts(faults, engines, bandwidth)
+    facts = _facts(faults, engines, here)
     wrong = [_row("since a change", found) for found in facts["upgrades"]]
     wrong += [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]
     write_result(facts, [*_lines(facts), *wrong], json, output)
@@ -74,9 +76,7 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
         raise typer.Exit(EXIT_USAGE)
 
 
-def _facts(
-    faults: Sequence[Fault], engines: Engines, bandwidth: Bandwidth | None
-) -> dict[str, Any]:
+def _facts(faults: Sequence[Fault], engines: Engines, here: dict[str, Any]) -> dict[str, Any]:
     paths, chosen = Paths.of_this_user(), engines.chosen
     models = installed(paths.models)
     largest = _largest(model for model in models if model.path.is_file())
@@ -88,18 +88,14 @@ def _facts(
         "backend_reason": engines.reason,
         "engine": chosen.build,
         "gpu": chosen.on_gpu,
-        "gpus": [asdict(gpu) for gpu in llamacpp_gpus()],
+        "gpus": here["gpus"],
         "gpu_split": _split_of(largest),
         "engines": [asdict(chosen), asdict(engines.other)],
         "advice": engines.advice,
         "memory_advice": _memory_advice(folder, engines),
         "device": {
-            "processor": processor_name(),
-            "physical_cores": physical_cores(),
-            "memory_bytes": total_memory(),
+            **{name: here[name] for name in _OF_DEVICE},
             "available_memory_bytes": available_memory(),
-            "bandwidth_bytes_per_second": bandwidth.bytes_per_second if bandwidth else None,
-            "bandwidth_source": bandwidth.source if bandwidth else None,
             "disk_bytes_per_second": disk.bytes_per_second if disk else None,
             "disk_source": disk.source if disk else None,
         },
