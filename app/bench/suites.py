@@ -89,7 +89,8 @@ def suite_of(given: str, folder: Path) -> Suite:
     """
     if given not in SUITES and Path(given).is_file():
         file = Path(given)
-        form = SUITES[_SPEED if _speed_bench(file) else _SPEC]
+        is_speed = any("src_id" in row for _, row in _rows(file))
+        form = SUITES[_SPEED if is_speed else _SPEC]
         return replace(form, name=file.name, file=file)
     suite = SUITES[known(given, SUITES, f"no suite or file {given!r}")]
     file = folder / f"{given}.jsonl" if suite.is_published else suite.file
@@ -177,10 +178,6 @@ def _questions(file: Path) -> Iterator[_Question]:
         if any(turn.startswith(_PLACEHOLDER) for turn in said):
             raise _malformed(file, f"line {number} has to be completed by SPEED-Bench's script")
         yield str(row.get("category") or _UNKNOWN), said
-
-
-def _speed_bench(file: Path) -> bool:
-    return any("src_id" in row for _, row in _rows(file))
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, object]]]:

@@ -28,7 +28,6 @@ from backends.engines.engine_facts import free_memory
 from decoding.estimation.cost import BUSY
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
-from models.tuning.recipe_search import Ranked
 
 _WIDEST = 40
 """Characters of a recipe; the figures of a longer one move to the right."""
@@ -154,16 +153,15 @@ def _as_json(result: TuningResult) -> dict[str, Any]:
         "recipe": result.best.recipe.text,
         "pays": result.pays,
         "break_even": None if result.needed == math.inf else result.needed,
-        "tried": [_ranked_as_json(ranked) for ranked in result.ranking],
+        "tried": [
+            {
+                "recipe": ranked.recipe.text,
+                "acceptance": ranked.tried.acceptance,
+                "draw_cost": ranked.tried.draw_cost,
+                "fitted_draw_cost": ranked.fitted_cost,
+                "predicted_speedup": ranked.speedup,
+            }
+            for ranked in result.ranking
+        ],
         "failed": {recipe.text: why for recipe, why in result.failed.items()},
-    }
-
-
-def _ranked_as_json(ranked: Ranked) -> dict[str, Any]:
-    return {
-        "recipe": ranked.recipe.text,
-        "acceptance": ranked.tried.acceptance,
-        "draw_cost": ranked.tried.draw_cost,
-        "fitted_draw_cost": ranked.fitted_cost,
-        "predicted_speedup": ranked.speedup,
     }

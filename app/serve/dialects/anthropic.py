@@ -257,7 +257,9 @@ class MessageWriter(ReplyWriter):
                 "stop_reason": None,
                 "stop_sequence": None,
             }
-            yield _frame("message_start", message={**message, "usage": {**usage, **_output(0)}})
+            yield _frame(
+                "message_start", message={**message, "usage": {**usage, "output_tokens": 0}}
+            )
             yield _frame("ping")
         elif isinstance(event, events.Ended):
             yield from self._closed()
@@ -351,7 +353,7 @@ def _end(event: events.Ended) -> JsonObject:
 def _usage(event: events.Ended) -> JsonObject:
     usage = event.usage
     read = _input_usage(usage.prompt_tokens, usage.cached_prompt_tokens)
-    return {**read, **_output(usage.completion_tokens)}
+    return {**read, "output_tokens": usage.completion_tokens}
 
 
 def _input_usage(prompt_tokens: int, cached_tokens: int) -> JsonObject:
@@ -361,10 +363,6 @@ def _input_usage(prompt_tokens: int, cached_tokens: int) -> JsonObject:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached_tokens,
     }
-
-
-def _output(tokens: int) -> JsonObject:
-    return {"output_tokens": tokens}
 
 
 def _read(body: bytes, defaults: Answering, choose: Choose) -> tuple[AskedReply, MessageWriter]:
