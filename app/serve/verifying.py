@@ -131,7 +131,7 @@ class Verifying:
         """The context that a pass asks for, if it can go back so far."""
         if asked.context:
             opened = self._contexts.pop(name, None)
-        elif asked.model == fingerprint(session.model.info.path):
+        elif asked.model == _identity(session.model):
             opened = _Opened(session.model, self._open(session, asked.n_ctx))
         else:
             what = f"this server now runs {session.model.info.name}"
@@ -204,6 +204,11 @@ def _matched(
         accepted += 1
 
 
+def _identity(model: Model) -> str:
+    """What tells a model from others, whatever they are called."""
+    return fingerprint(model.info.path)
+
+
 def _facts(session: Session) -> JsonObject:
     """What a client has to know before it opens a context."""
     info, path = session.model.info, session.model.info.path
@@ -214,11 +219,7 @@ def _facts(session: Session) -> JsonObject:
     names = ("name", "architecture", "quantization", "parameters", "weight_bytes", "n_layers",
              "bytes_read_per_token", "n_vocab", "engine", "device", "threads")  # fmt: skip
     facts = {name: getattr(info, name) for name in names}
-    return {
-        "model": fingerprint(session.model.info.path),
-        "n_ctx": session.context.facts.n_ctx,
-        **facts,
-    }
+    return {"model": _identity(session.model), "n_ctx": session.context.facts.n_ctx, **facts}
 
 
 async def _result(work: Future[_Result]) -> _Result:
