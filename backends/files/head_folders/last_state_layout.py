@@ -27,8 +27,9 @@ _WEIGHT = ".weight"
 class LastStateLayout:
     """Shapes of a head.
 
-    names: of stored tensors by common names. width: of the model's states and its own. draw_numbers:
-    weights read to draft a token. has_map: whether it lists the tokens that it drafts.
+    names: of stored tensors by common names. width: of the model's states and its own.
+    draw_numbers: weights read to draft a token. has_map: whether it lists the tokens that it
+    drafts.
     """
 
     names: dict[str, str]
