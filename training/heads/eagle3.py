@@ -125,10 +125,8 @@ class Eagle3(Head):
             "norm_before_residual": False,
         }
 
-    def write_gguf(
-        self, path: Path, tensors: Stored, layer: Form = Form.Q8_0, output: Form = Form.Q8_0
-    ) -> None:
-        """For llama.cpp: src/models/eagle3.cpp. layer, output: forms of their matrices."""
+    def write_gguf(self, path: Path, tensors: Stored) -> None:
+        """For llama.cpp: src/models/eagle3.cpp."""
         assert self.vocabulary
         shape, target = self.source.shape, self.source.path
         writer = writer_as(gguf.GGUFReader(target), path, "eagle3", "tokenizer.")
@@ -151,7 +149,6 @@ class Eagle3(Head):
             if name.startswith((f"{BLOCK}attn_q.", f"{BLOCK}attn_k.")):
                 heads = shape.heads if "attn_q" in name else shape.kv_heads
                 stored = regrouped(values, heads, in_pairs=True)
-            form = output if name == "output.weight" else layer
-            add(writer, name, stored, Form.F32 if stored.ndim == 1 else form)
+            add(writer, name, stored, Form.F32 if stored.ndim == 1 else Form.Q8_0)
         writer.add_tensor("d2t", self.vocabulary.drafted)
         finish(writer)
