@@ -192,11 +192,7 @@ class Step:
     @property
     def own_draft_seconds(self) -> float:
         """Drafting time without that of drafters that proposed nothing."""
-        return (
-            self.draft_seconds - total_seconds(self.empty_drafts)
-            if self.empty_drafts
-            else self.draft_seconds
-        )
+        return self.draft_seconds - total_seconds(self.empty_drafts)
 
     @property
     def longest(self) -> int:

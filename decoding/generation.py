@@ -104,12 +104,6 @@ class Limits:
                 return tokens[:count]
         return tokens
 
-    def reason(self, token: int, emitted: int) -> FinishReason | None:
-        """Why a reply ends with its emitted-th token, None if it goes on."""
-        if self.is_over(token):
-            return FinishReason.STOP
-        return FinishReason.LENGTH if emitted >= self.max_tokens else None
-
 
 def generate(
     context: Context,
@@ -234,12 +228,13 @@ class _Reply:
             step = self._step(drafter, room)
 
     def _reason_to_end(self, emitted: int) -> FinishReason | None:
-        reason = self.limits.reason(self.history[-1], emitted)
-        if reason is None and len(self.history) > self.context.n_ctx:
+        if self.limits.is_over(self.history[-1]):
+            return FinishReason.STOP
+        if emitted >= self.limits.max_tokens:
+            return FinishReason.LENGTH
+        if len(self.history) > self.context.n_ctx:
             return FinishReason.CONTEXT
-        if reason is None and self.is_cancelled():
-            return FinishReason.CANCELLED
-        return reason
+        return FinishReason.CANCELLED if self.is_cancelled() else None
 
     def _first_step(self, rows: Logits | None, drafter: CurrentDrafter) -> Step:
         if rows is None:  # the last token of the prompt, which counts as reading

@@ -28,7 +28,8 @@ class TextStream:
     ) -> None:
         self._tokenizer = tokenizer
         self._spell = spell
-        self._control = _control_texts(tokenizer) if shows_control else frozenset[bytes]()
+        controls = tokenizer.special_texts if shows_control else ()
+        self._control = frozenset(text.encode() for text in controls)
         self._stops = stops
         self._calls = calls
         self.begun = begun
@@ -129,7 +130,3 @@ def spelling(
         length += len(spelt[-1])
         found = place + 1 if length == len(text) else found
     return tokens[:found] if "".join(spelt[: found + 1]) == text else ()
-
-
-def _control_texts(tokenizer: Tokenizer) -> frozenset[bytes]:
-    return frozenset(text.encode() for text in tokenizer.special_texts)

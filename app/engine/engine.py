@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from app.engine.session import Session
     from app.engine.side_by_side import SideBySide
     from app.loading.streaming import StreamOfferError
+    from backends.chat.chat_template import Prompt
 
 _NO_NAMES = (AUTO_DRAFT, OFF_DRAFT)
 
@@ -615,12 +616,7 @@ class Engine:
         loaded = session.plain_replies.replies, session.drafting
         try:
             reply.ahead_tokens = active.reading.hand_over(prompt.tokens)
-            with contextlib.closing(
-                session.stream(prompt, reply, lambda: answer.is_stopped)
-            ) as stream:
-                for event in stream:
-                    answer.on_event(event)
-                    self._work_beside(answer, session)
+            self._follow(answer, session, prompt)
         finally:
             active.answered()
             answer.note = "; ".join(filter(None, [answer.note, session.model.shortage]))
@@ -632,14 +628,16 @@ class Engine:
         answer.model, answer.stage = answer.request.model or remote.name, Stage.READING
         prompt = self._prompts.take(answer, remote)
         try:
-            with contextlib.closing(
-                remote.stream(prompt, answer.reply, lambda: answer.is_stopped)
-            ) as stream:
-                for event in stream:
-                    answer.on_event(event)
-                    self._work_beside(answer, remote)
+            self._follow(answer, remote, prompt)
         finally:
             answer.metrics = remote.metrics(answer.reply)
+
+    def _follow(self, answer: Answer, session: "Answerer", prompt: "Prompt") -> None:
+        stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
+        with contextlib.closing(stream):
+            for event in stream:
+                answer.on_event(event)
+                self._work_beside(answer, session)
 
     def _work_beside(self, answer: Answer, session: "Answerer") -> None:
         """Publish the figures of an answer between two of its steps, and do what is asked then."""

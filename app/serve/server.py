@@ -36,8 +36,6 @@ _STALL_SECONDS = 60.0
 
 _START_SECONDS = 10.0
 _BACKLOG = 128
-_TICK_SECONDS = 1.0
-"""Between two updates of the date that answers tell."""
 _REFUSE_SECONDS = 0.5
 """How long the end waits until all requests are refused. A guess; not measured."""
 
@@ -147,8 +145,10 @@ class Server:
 
     def close(self, seconds: float = 2.0) -> None:
         """Stop all answers, and end the thread."""
-        self._uvicorn.end()
+        self._uvicorn.should_exit = True
         if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                self._uvicorn.wake()
             self._thread.join(seconds)
         self.served.models.close(seconds)
         self._socket.close()
@@ -167,21 +167,14 @@ class _Quiet(uvicorn.Server):
         super().__init__(config)
         self.has_started = Event()
         self._served = served
-        self._ending = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def end(self) -> None:
-        """End soon; for any thread."""
-        self.should_exit = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed
-                self._loop.call_soon_threadsafe(self._ending.set)
+        self.wake = partial[Any](int)
 
     async def main_loop(self) -> None:
         """As Uvicorn's, which wakes ten times as often, even while the model decodes."""
-        self._loop = asyncio.get_running_loop()
+        ending = asyncio.Event()
+        self.wake = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         while not await self.on_tick(0):
-            await happens(self._ending, _TICK_SECONDS)
+            await happens(ending, 1.0)  # answers tell the date to the second
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
