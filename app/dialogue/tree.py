@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from app.chat.attachments import Attachment
 from app.chat.sources import Source, sources_of
@@ -11,6 +12,7 @@ from app.wording import CONTINUES
 # What the user did, to be undone and redone.
 
 Step = Callable[[], Awaitable[None] | None]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class Changes:
     def add(self, change: Change) -> None:
         self._done.append(change)
         self._undone.clear()
+
+    def note(
+        self,
+        name: str,
+        use: Callable[[Value], Awaitable[None] | None],
+        before: Value,
+        after: Value,
+    ) -> None:
+        """Add the change of a value, which was just used in place of the one before."""
+        self.add(Change(name, lambda: use(before), lambda: use(after)))
 
     async def undo(self) -> str:
         """Undo the last change; returns its name, empty if there is none."""

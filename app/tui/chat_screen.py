@@ -31,9 +31,10 @@ from app.loading.streaming import StreamOfferError
 from app.settings.answering import Answering
 from app.settings.in_effect import Preferences
 from app.tui import wording
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.find import FindBar
 from app.tui.chat.lines import InstructionsLine
-from app.tui.chat.messages import AnswerView, AttachmentRow, MessageView
+from app.tui.chat.messages import AttachmentRow, MessageView
 from app.tui.chat.view import BUSY, ChatView
 from app.tui.commands.app import AppCommands
 from app.tui.commands.settings import SettingsCommands

@@ -1,4 +1,4 @@
-"""The text of an answer, saved or growing: one widget paints its Markdown, and who drafted it."""
+"""An answer on the screen, saved or growing; one widget paints its Markdown, and who drafted it."""
 
 import time
 from bisect import bisect_right
@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.color import Color
-from textual.containers import Vertical
+from textual.containers import Horizontal
 from textual.content import Content, Span
 from textual.geometry import Offset, Size
 from textual.selection import Selection
@@ -27,9 +28,10 @@ from app.printable import printable
 from app.tools.toolbox import before_calls
 from app.tui.chat.colours import DraftedRuns, hues_over
 from app.tui.chat.markdown import Document, Hues, Line, Row, TableLine, TextLine, cited_by
+from app.tui.chat.messages import MessageView
 from app.tui.store import Store
 from app.tui.terminal import copy
-from app.tui.widgets import LaidOutOnce, Wanted, typed_app
+from app.tui.widgets import LaidOutOnce, Wanted, folded, typed_app
 from app.tui.wording import counted, joined, seconds
 from backends.chat.reply_form import split
 
@@ -311,22 +313,34 @@ def _said(turn: Turn) -> str:
     return before_calls(turn.text) if calls_after(turn) else turn.text
 
 
-class AnswerText(LaidOutOnce, Vertical):
-    """An answer's thinking, folded, and its Markdown; text that a drafter supplied is coloured.
+class AnswerView(MessageView):
+    """An answer: its thinking, folded, its Markdown, and a line with its figures or how it ended.
 
-    turn: whose text it shows, also while that grows.
+    Text that a drafter supplied is coloured while it is new.
     """
 
     app = typed_app
+    BINDINGS: ClassVar = [
+        Binding("enter", "copy", "copy"),
+        Binding("tab", "point(1)", "next citation"),
+        Binding("shift+tab", "point(-1)", "citation before"),
+    ]
     DEFAULT_CSS: ClassVar[str] = """
-    AnswerText { height: auto; }
-    AnswerText Collapsible { margin: 0; padding: 0; border: none; background: transparent; }
+    AnswerView { padding: 0 0 0 2; }
+    AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
+    AnswerView Collapsible { margin: 0; padding: 0; border: none; background: transparent; }
+    AnswerView Horizontal { align-horizontal: right; }
+    AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
+    AnswerView .line:hover { text-style: underline; }
+    AnswerView.-no-line .line { display: none; }
+    AnswerView.-no-line.-only { margin: 0 2 0 1; }
     """
 
-    def __init__(self, store: Store, turn: Turn) -> None:
-        super().__init__()
+    def __init__(self, turn: Turn, store: Store) -> None:
+        super().__init__(turn)
         self._store = store
-        self._turn = turn
+        self._line = Static(classes="line")
+        self._shown_line: str | None = None
         parts = split(_said(turn))
         self._begin = len(_said(turn)) - len(parts.answer)
         """Where the answer begins in the text, after any thinking."""
@@ -346,9 +360,46 @@ class AnswerText(LaidOutOnce, Vertical):
     def compose(self) -> ComposeResult:
         yield self._folded
         yield self.markdown
+        with Horizontal():
+            yield self._line
+            yield self._label
 
     def on_mount(self) -> None:
         self.watch(self._store, "keeps_colours", self._fade, init=False)
+
+    def show_line(self, line: str) -> None:
+        """Show figures, or how the answer ended, below it; nothing if empty."""
+        if line != self._shown_line:
+            self._shown_line = line
+            self.set_class(not line, "-no-line")
+            self._line.update(folded(printable(line)))
+
+    @property
+    def has_citations(self) -> bool:
+        return bool(self.markdown.citations)
+
+    def action_copy(self) -> None:
+        """Copy the answer, or open the passage whose citation is pointed at."""
+        if not self.markdown.open_pointed():
+            self.notify(copy(self.app, self.turn.text, "the answer"))
+
+    def action_point(self, step: int) -> None:
+        if not self.markdown.point(step):
+            (self.screen.focus_next if step > 0 else self.screen.focus_previous)()
+
+    def on_blur(self) -> None:
+        self.markdown.point(0)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "point":
+            return self.has_citations
+        return super().check_action(action, parameters)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self._line and not self.screen.get_selected_text():
+            self.action_copy()
+
+    # Text
 
     def grow(self, reply: Reply, *, is_last: bool = False) -> None:
         """Show what a reply has added to the turn, if that is due, and all of it once it has ended.
@@ -396,7 +447,7 @@ class AnswerText(LaidOutOnce, Vertical):
         self._age()
 
     def _show_text(self) -> None:
-        said = _said(self._turn)
+        said = _said(self.turn)
         parts = split(said)
         if parts.thinking or parts.is_thinking:
             self._show_thinking(parts.thinking, parts.is_thinking)
@@ -420,16 +471,14 @@ class AnswerText(LaidOutOnce, Vertical):
             self._thoughts.update(Content(printable(thinking)))
 
     def mark(self, start: int, end: int) -> None:
-        """Mark a part of the turn's text as what was found; nothing if it is empty."""
         self._marked = (start, end)
         self.markdown.repaint(0)
 
-    def height(self, width: int) -> int:
+    def text_height(self, width: int) -> int:
         """Rows of the Markdown in so many columns."""
         return self.markdown.get_content_height(Size(), Size(), width)
 
     def row_of(self, start: int) -> int:
-        """The row of the widget that a place of the turn's text stands in."""
         return self.markdown.virtual_region.y + self.markdown.row_of(start - self._begin)
 
     # Colours

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.widget import Widget
 
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.tree import ASSISTANT, Change, Changes, Turn, called
+from app.dialogue.tree import ASSISTANT, Changes, Turn, called
 from app.engine.engine import Engine
 from app.settings.answering import ALLOWED, Answering
 from app.tools.mcp_servers import Servers
@@ -125,7 +125,7 @@ class CallingChat(ShownChat):
 
         after = f"{before} {allowed}".strip()
         step(after)
-        self._changes.add(Change(f"allowed {allowed}", lambda: step(before), lambda: step(after)))
+        self._changes.note(f"allowed {allowed}", step, before, after)
 
     def _roots(self) -> Sequence[Path]:
         """The folder or pattern that is attached to the chat, if one is."""

@@ -1,4 +1,4 @@
-"""Questions and answers on the screen."""
+"""Messages on the screen: questions, and what tools were called with."""
 
 import asyncio
 from abc import abstractmethod
@@ -28,10 +28,7 @@ from app.chat.sources import in_words, sources_of
 from app.dialogue.tree import Turn, called
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line, printable
-from app.tui.chat.answer import AnswerText
-from app.tui.store import Store
-from app.tui.terminal import copy
-from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, Wanted, clickable, folded, typed_app
+from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, Wanted, clickable, folded
 from app.tui.wording import SEPARATOR, counted
 from backends.base import UsageError
 from backends.base.images import Image
@@ -419,79 +416,3 @@ class CallView(MessageView):
 
     def row_of(self, start: int) -> int:  # noqa: ARG002 - the result is folded
         return 0
-
-
-class AnswerView(MessageView):
-    """The text of an answer, and below it a line with its figures or how it ended."""
-
-    app = typed_app
-    BINDINGS: ClassVar = [
-        Binding("enter", "copy", "copy"),
-        Binding("tab", "point(1)", "next citation"),
-        Binding("shift+tab", "point(-1)", "citation before"),
-    ]
-    DEFAULT_CSS: ClassVar[str] = """
-    AnswerView { padding: 0 0 0 2; }
-    AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
-    AnswerView Horizontal { align-horizontal: right; }
-    AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
-    AnswerView .line:hover { text-style: underline; }
-    AnswerView.-no-line .line { display: none; }
-    AnswerView.-no-line.-only { margin: 0 2 0 1; }
-    """
-
-    def __init__(self, turn: Turn, store: Store) -> None:
-        super().__init__(turn)
-        self.text = AnswerText(store, turn)
-        self._line = Static(classes="line")
-        self._shown_line: str | None = None
-
-    def compose(self) -> ComposeResult:
-        yield self.text
-        with Horizontal():
-            yield self._line
-            yield self._label
-
-    def show_line(self, line: str) -> None:
-        """Show figures, or how the answer ended, below it; nothing if empty."""
-        if line == self._shown_line:
-            return
-        self._shown_line = line
-        self.set_class(not line, "-no-line")
-        self._line.update(folded(printable(line)))
-
-    @property
-    def has_citations(self) -> bool:
-        return bool(self.text.markdown.citations)
-
-    def mark(self, start: int, end: int) -> None:
-        self.text.mark(start, end)
-
-    def row_of(self, start: int) -> int:
-        return self.text.row_of(start)
-
-    def action_copy(self) -> None:
-        """Copy the answer, or open the passage whose citation is pointed at."""
-        if not self.text.markdown.open_pointed():
-            self.notify(copy(self.app, self.turn.text, "the answer"))
-
-    def action_point(self, step: int) -> None:
-        if not self.text.markdown.point(step):
-            (self.screen.focus_next if step > 0 else self.screen.focus_previous)()
-
-    def on_blur(self) -> None:
-        self.text.markdown.point(0)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "point":
-            return self.has_citations
-        return super().check_action(action, parameters)
-
-    def on_click(self, event: events.Click) -> None:
-        clicked = event.widget
-        if (
-            clicked is not None
-            and clicked.has_class("line")
-            and not self.screen.get_selected_text()
-        ):
-            self.action_copy()

@@ -17,8 +17,9 @@ from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.status import Phase
 from app.printable import one_line
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.lines import WARNING, Card, InstructionsLine, QueueView
-from app.tui.chat.messages import AnswerView, CallView, MessageView, QuestionView, text_width
+from app.tui.chat.messages import CallView, MessageView, QuestionView, text_width
 from app.tui.chat.pending import PendingAnswer, Several, live_line, without_panel_figures
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
@@ -190,7 +191,7 @@ class ShownChat(Vertical):
         for view in self.transcript.views:
             self._refresh_view(view)
             if isinstance(view, AnswerView) and self.pending_of(view.turn) is None:
-                view.text.follow()
+                view.follow()
         if follow:
             await self.transcript.show_end()
         self.post_message(self.Changed())
@@ -259,7 +260,7 @@ class ShownChat(Vertical):
                 and not turn.ending.endswith((CONTINUES, CONTEXT_FULL))
                 and line == self._figures_of(turn)  # else it tells what was read
                 and not view.has_versions
-                and view.text.height(width) <= self.screen.size.height - _AROUND
+                and view.text_height(width) <= self.screen.size.height - _AROUND
             )
             # The panel has the others of the newest answer, which stay where they are then.
             short = [without_panel_figures(line)] * self.store.is_panel_shown

@@ -22,9 +22,10 @@ from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
 from app.settings.answering import Answering
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.calling import CallingChat
 from app.tui.chat.lines import WARNING, Card
-from app.tui.chat.messages import AnswerView, MessageView, QuestionView
+from app.tui.chat.messages import MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.reading import Reading, pastes_of
 from app.tui.store import Store
@@ -392,9 +393,7 @@ class ChatView(CallingChat):
             question = new.add(USER, f"Summarise the chat “{title}”.")
             answer = new.add(ASSISTANT, "")
             self._ask(answer, question=question, conversation=conversation, previous=old)
-            self._changes.add(
-                Change("summarised a chat", lambda: self.reopen(old), lambda: self.reopen(new))
-            )
+            self._changes.note("summarised a chat", self.reopen, old, new)
             await self._show(follow=True)
 
     def edit_question(self, turn: Turn | None = None) -> None:
@@ -612,7 +611,7 @@ class ChatView(CallingChat):
         pending.save()  # before it is painted: what was on the screen is never lost
         view = self.transcript.view_of(pending.turn)
         if isinstance(view, AnswerView):
-            view.text.grow(answer.reply, is_last=is_done)
+            view.grow(answer.reply, is_last=is_done)
             view.show_line(self.line_of(pending.turn))
         if is_done and pending.dialogue is self.dialogue:
             await self._finish(pending)

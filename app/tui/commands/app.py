@@ -19,7 +19,7 @@ from textual.app import App
 from textual.screen import Screen
 
 from app.actions import ACTIONS, Action
-from app.dialogue.tree import Change, Changes
+from app.dialogue.tree import Changes
 from app.engine.engine import Engine
 from app.printable import one_line
 from app.settings import file
@@ -262,15 +262,8 @@ class ModelCommands(Commands):
         """
         engine, before = self.engine, self.engine.draft
         self.use_draft(text)
-        after = engine.draft
-        if after != before:  # else they are downloaded first, or were chosen already
-            self.changes.add(
-                Change(
-                    "changed the drafter",
-                    lambda: engine.set_draft(before),
-                    lambda: engine.set_draft(after),
-                )
-            )
+        if engine.draft != before:  # else they are downloaded first, or were chosen already
+            self.changes.note("changed the drafter", engine.set_draft, before, engine.draft)
 
     def use_draft(self, text: str) -> None:
         """Switch drafters, after the download of missing ones.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import folder_path
-from app.dialogue.tree import ASSISTANT, USER, Change, called
+from app.dialogue.tree import ASSISTANT, USER, called
 from app.engine.reply import Request
 from app.engine.status import Phase
 from app.history import HistoryError
@@ -190,11 +190,7 @@ class ChatCommands(Commands):
         key = sending_key(self.store.preferences)
         queue = f" {key} there sends what is queued." if old.queue else ""
         await self.view.open(new, f"Ctrl+Z shows it.{queue}")
-        self.changes.add(
-            Change(
-                "opened a new chat", lambda: self.view.reopen(old), lambda: self.view.reopen(new)
-            )
-        )
+        self.changes.note("opened a new chat", self.view.reopen, old, new)
 
     async def find(self, text: str) -> None:
         if not self.view.dialogue.turns:
@@ -243,15 +239,9 @@ class ChatCommands(Commands):
             raise UsageError("there is no chat to rename yet")
         if not title:
             raise UsageError("which title?", "", "Example: /rename Names for a boat")
-        before, shown = dialogue.name, dialogue.title
+        name, before = f"renamed {quoted_title(dialogue.title)}", dialogue.name
         dialogue.rename(title)
-        self.changes.add(
-            Change(
-                f"renamed {quoted_title(shown)}",
-                lambda: self._same(dialogue).rename(before),
-                lambda: self._same(dialogue).rename(title),
-            )
-        )
+        self.changes.note(name, lambda one: self._same(dialogue).rename(one), before, title)
 
     def _same(self, dialogue: Dialogue) -> Dialogue:
         """The chat as it is shown, if it has been opened a second time since."""
@@ -301,12 +291,11 @@ class ChatCommands(Commands):
         told = f"Questions are answered with the files of {after}." if after else "No folder."
         self.app.notify(told, markup=False)
         if before != after:
-            self.changes.add(
-                Change(
-                    "changed the folder",
-                    lambda: self._same(dialogue).set_folder(before),
-                    lambda: self._same(dialogue).set_folder(after),
-                )
+            self.changes.note(
+                "changed the folder",
+                lambda one: self._same(dialogue).set_folder(one),
+                before,
+                after,
             )
 
     # Structured output
@@ -331,4 +320,4 @@ class ChatCommands(Commands):
 
         use(after)
         if before != after:
-            self.changes.add(Change("changed the schema", lambda: use(before), lambda: use(after)))
+            self.changes.note("changed the schema", use, before, after)

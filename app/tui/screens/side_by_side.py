@@ -15,7 +15,7 @@ from app.engine.answer import Stage
 from app.engine.reply import Reply
 from app.engine.status import Phase
 from app.printable import one_line
-from app.tui.chat.messages import AnswerView
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.view import ChatView
 from app.tui.store import Store
@@ -57,11 +57,11 @@ class Column(VerticalScroll):
             await self.mount(self._view)
         follows = self.is_vertical_scroll_end  # else the user reads elsewhere
         if reply is not None:
-            self._view.text.grow(reply)
+            self._view.grow(reply)
             if follows:
                 self.scroll_end(animate=False)
         elif self._is_growing:
-            self._view.text.follow()
+            self._view.follow()
             if follows:
                 self.scroll_home(animate=False)
         self._is_growing = reply is not None

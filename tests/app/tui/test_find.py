@@ -7,8 +7,8 @@ from textual.widgets import Input
 
 from app.history import History
 from app.paths import Paths
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.find import FindBar
-from app.tui.chat.messages import AnswerView
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
 

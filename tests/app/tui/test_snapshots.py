@@ -21,7 +21,7 @@ from app.engine.answer import Answer, Stage
 from app.engine.metrics import Comparison, Standing
 from app.engine.reply import Request
 from app.engine.status import Loaded, Phase, Status
-from app.tui.chat.messages import AnswerView
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.pending import PendingAnswer
 from app.tui.chat.view import ChatView
 from app.tui.chat_screen import ChatScreen
@@ -114,8 +114,8 @@ class Still:
         answer = Answer(replace(_REQUEST, partial=turn.text))
         give(answer.reply, (drafted, "lookup"))
         turn.text += drafted
-        view.text.grow(answer.reply)
-        view.text.paint()
+        view.grow(answer.reply)
+        view.paint()
         answer.stage = Stage.ANSWERING  # else it soon says that it reads
         answer.metrics = figures.metrics
         self.view.growing[:] = [PendingAnswer(self.view.dialogue, answer, turn)]

@@ -9,7 +9,8 @@ from textual.widgets._collapsible import CollapsibleTitle
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.chat.sources import sources_of
-from app.tui.chat.messages import AnswerView, AttachmentRow
+from app.tui.chat.answer import AnswerView
+from app.tui.chat.messages import AttachmentRow
 from app.tui.screens.passage import PassageScreen, around
 from tests.app.tui.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
@@ -84,7 +85,7 @@ async def test_a_citation_opens_its_passage(asked: Chat) -> None:
     assert not isinstance(asked.screen.focused, AnswerView)
     view = asked.screen.query_one(AnswerView)
     x = "".join(ANSWER[:1]).index("eight") + len("eight ") + 1
-    await asked.pilot.click(view.text.markdown, offset=(x, 0))
+    await asked.pilot.click(view.markdown, offset=(x, 0))
     assert await opened(asked) is not screen
     assert "[1] notes/plan.md, lines 100 to 103" in asked.shown
 
@@ -139,7 +140,7 @@ async def test_without_passages_nothing_is_a_citation(chatting: Chatting) -> Non
         await chat.until("The quay opens")
         assert "passage" not in chat.shown
         await chat.press("tab")
-        assert not chat.screen.query_one(AnswerView).text.markdown.citations
+        assert not chat.screen.query_one(AnswerView).markdown.citations
 
 
 @pytest.mark.parametrize("size", [(100, 30), (40, 12)])

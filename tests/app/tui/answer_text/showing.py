@@ -13,7 +13,7 @@ from app.chat.conversation import Conversation
 from app.dialogue.tree import ASSISTANT, Turn
 from app.engine.reply import Reply, Request
 from app.settings.in_effect import Preferences
-from app.tui.chat.answer import AnswerText
+from app.tui.chat.answer import AnswerView
 from app.tui.look import register_themes
 from app.tui.store import Store
 from app.tui.terminal import show_stand_ins
@@ -61,7 +61,8 @@ class ShowingAnswer(Showing):
         super().__init__(lambda: self.answer)
         self.turn = Turn(ASSISTANT, text)
         self.reply = Reply(Request(Conversation(), GREEDY, 100, partial=text))
-        self.answer = AnswerText(self.store, self.turn)
+        self.answer = AnswerView(self.turn, self.store)
+        self.answer.styles.margin = self.answer.styles.padding = 0
 
     def grow(self, *pieces: tuple[str, str]) -> None:
         """Append pieces, of a text and an origin, and paint them."""

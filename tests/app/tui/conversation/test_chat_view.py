@@ -11,8 +11,8 @@ from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.tree import ASSISTANT
 from app.history import History
 from app.paths import Paths
+from app.tui.chat.answer import AnswerView
 from app.tui.chat.lines import Card, QueueRow
-from app.tui.chat.messages import AnswerView
 from tests.app.tui.conftest import ALL, WORDS
 from tests.app.tui.conversation.conftest import Chat, Chatting
 from tests.fixtures.scripted import ScriptedModel
