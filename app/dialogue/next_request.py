@@ -30,49 +30,26 @@ class Typed:
     at: float = 0.0
 
 
-class NextRequest:
-    """Follows a chat and its prompt; what leads to the next question is put together only once."""
+def next_request(
+    dialogue: Dialogue,
+    typed: Typed,
+    edited: Turn | None = None,
+    think: str = THINK_AUTO,
+    tools: tuple[Tool, ...] = (),
+) -> Expected:
+    """What is expected of a chat that waits for a question.
 
-    def __init__(self) -> None:
-        self._led_by: tuple[object, ...] = ()
-        self._led = Conversation()
-        self._made_of: tuple[object, ...] = ()
-        self._made: Expected | None = None
-
-    def expected(
-        self,
-        dialogue: Dialogue,
-        typed: Typed,
-        edited: Turn | None = None,
-        think: str = THINK_AUTO,
-        tools: tuple[Tool, ...] = (),
-    ) -> Expected:
-        """What is expected of a chat that waits for a question.
-
-        edited: the question that the typed one would stand beside. think: as in Conversation.
-        tools: as in Request.
-        """
-        led, text = self._what_leads(dialogue, edited), typed.text.lstrip()
-        is_new = edited is None
-        queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
-        is_typing = bool(text or typed.attachments) and not (is_new and text.startswith(_COMMAND))
-        made_of = led, typed, is_typing, queued, think, tools
-        if self._made is None or made_of != self._made_of:
-            asked = typed if is_typing else queued  # an empty prompt sends what is queued
-            message = _message(asked) if asked is not None else []
-            conversation = Conversation(led.system, [*led.turns, *message], think)
-            self._made_of = made_of
-            self._made = Expected(conversation, typed.at, is_typing, tools)
-        return self._made
-
-    def _what_leads(self, dialogue: Dialogue, edited: Turn | None) -> Conversation:
-        turns = dialogue.turns
-        last = turns[-1].text if turns else ""
-        led_by = dialogue, edited, dialogue.system, dialogue.dropped, (*turns,), last
-        if led_by != self._led_by:
-            self._led_by = led_by
-            self._led = dialogue.conversation() if edited is None else dialogue.leading_to(edited)
-        return self._led
+    edited: the question that the typed one would stand beside. think: as in Conversation. tools: as
+    in Request.
+    """
+    is_new, text = edited is None, typed.text.lstrip()
+    led = dialogue.conversation() if edited is None else dialogue.leading_to(edited)
+    queued = dialogue.queue[0] if is_new and dialogue.queue and not text else None
+    is_typing = bool(text or typed.attachments) and not (is_new and text.startswith(_COMMAND))
+    asked = typed if is_typing else queued  # an empty prompt sends what is queued
+    message = _message(asked) if asked is not None else []
+    conversation = Conversation(led.system, [*led.turns, *message], think)
+    return Expected(conversation, typed.at, is_typing, tools)
 
 
 def _message(asked: Typed | Queued) -> list[Message]:

@@ -23,7 +23,7 @@ from app.chat.sources import Source
 from app.chat.unsent import ClearedTexts, ComposerDraft
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked
-from app.dialogue.next_request import NextRequest, Typed
+from app.dialogue.next_request import Typed, next_request
 from app.dialogue.tree import Changes, Turn, path_to
 from app.engine.engine import Engine
 from app.engine.status import Phase
@@ -139,7 +139,7 @@ class ChatScreen(Screen[None]):
         self._typed = Typed()
         self._found: tuple[object, tuple[Attachment, ...]] = (), ()
         """What folders add to what is typed, and what that was found for."""
-        self._next_request = NextRequest()
+        self._expected = next_request(dialogue, self._typed)
         self.commands = AllCommands(
             self.app, engine, self.view, self.prompt, self.changes, self.downloads, store
         )
@@ -444,10 +444,12 @@ class ChatScreen(Screen[None]):
             self._engine.expect(None)
         elif self._is_free and self._led_by(self._asked) == found_for:  # else it will be known soon
             typed = replace(self._typed, attachments=found or self._typed.attachments)
-            expected = self._next_request.expected(
+            expected = next_request(
                 view.dialogue, typed, view.edited, view.answering.think, view.offered
             )
-            self._engine.expect(expected)
+            if expected != self._expected:  # else the engine knows what it was told by identity
+                self._expected = expected
+            self._engine.expect(self._expected)
 
     @property
     def _is_free(self) -> bool:

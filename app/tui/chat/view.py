@@ -23,11 +23,11 @@ from app.history import HistoryError
 from app.history.records import Queued, title_of
 from app.settings.answering import Answering
 from app.tui.chat.answer import AnswerView
-from app.tui.chat.calling import CallingChat
 from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.messages import MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.reading import Reading, pastes_of
+from app.tui.chat.shown import ShownChat
 from app.tui.store import Store
 from app.tui.widgets import in_turn
 from app.tui.wording import counted, joined, quoted_title, remedy_here
@@ -60,7 +60,7 @@ BUSY = "your question waits for", "an answer is in progress"
 """How the errors begin that are over once no answer is in progress."""
 
 
-class ChatView(CallingChat):
+class ChatView(ShownChat):
     """A chat that goes on: questions go to the engine, answers are shown and saved as they grow.
 
     give_back: puts a question that was not answered back into the prompt, and keeps it there before

@@ -6,7 +6,7 @@ import pytest
 
 from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
-from app.dialogue.next_request import NextRequest, Typed
+from app.dialogue.next_request import Typed, next_request
 from app.dialogue.tree import ASSISTANT, USER, Turn
 
 PASTE = Attachment(AttachmentKind.PASTE, "[pasted 6 lines]", "1\n2\n3\n4\n5\n6")
@@ -29,15 +29,15 @@ def dialogue() -> Dialogue:
     return made
 
 
-def contents(request: NextRequest, dialogue: Dialogue, typed: Typed) -> list[str]:
-    return [turn.content for turn in request.expected(dialogue, typed).conversation.turns]
+def contents(dialogue: Dialogue, typed: Typed) -> list[str]:
+    return [turn.content for turn in next_request(dialogue, typed).conversation.turns]
 
 
 SENT = ["first", "about first", "second", "about second"]
 
 
 def test_what_leads_to_a_question_is_certain_while_nothing_is_typed(dialogue: Dialogue) -> None:
-    expected = NextRequest().expected(dialogue, Typed(at=3.0))
+    expected = next_request(dialogue, Typed(at=3.0))
     assert expected.conversation == dialogue.conversation()
     assert expected.conversation.system == "be brief"
     assert (expected.is_typing, expected.typed_at) == (False, 3.0)
@@ -45,71 +45,69 @@ def test_what_leads_to_a_question_is_certain_while_nothing_is_typed(dialogue: Di
 
 def test_a_typed_question_is_expected_as_it_would_be_sent(dialogue: Dialogue) -> None:
     typed = Typed("  see @notes/a.md and [pasted 6 lines] now", (PASTE, FILE), 5.0)
-    expected = NextRequest().expected(dialogue, typed)
+    expected = next_request(dialogue, typed)
     dialogue.add(USER, typed.text.strip(), typed.attachments)
     assert expected.conversation == dialogue.conversation()
     assert (expected.is_typing, expected.typed_at) == (True, 5.0)
 
 
 def test_the_end_of_a_word_is_kept_though_it_is_not_sent(dialogue: Dialogue) -> None:
-    assert contents(NextRequest(), dialogue, Typed("why ")) == [*SENT, "why "]
+    assert contents(dialogue, Typed("why ")) == [*SENT, "why "]
 
 
 @pytest.mark.parametrize("text", ["/", "/set temperature 0", "  /nosuch", "/tmp is what?"])
 def test_a_command_is_no_message(dialogue: Dialogue, text: str) -> None:
-    expected = NextRequest().expected(dialogue, Typed(text))
+    expected = next_request(dialogue, Typed(text))
     assert expected.conversation == dialogue.conversation()
     assert not expected.is_typing
 
 
 def test_an_edited_question_follows_what_is_above_it(dialogue: Dialogue) -> None:
-    request, dialogue.dropped = NextRequest(), 2
+    dialogue.dropped = 2
     second = dialogue.turns[2]
-    expected = request.expected(dialogue, Typed("/why?"), second)
+    expected = next_request(dialogue, Typed("/why?"), second)
     dialogue.add_version(second, "/why?")
     assert expected.conversation == dialogue.conversation()
     assert expected.is_typing
-    first = request.expected(dialogue, Typed("anew"), dialogue.turns[0])
+    first = next_request(dialogue, Typed("anew"), dialogue.turns[0])
     assert [turn.content for turn in first.conversation.turns] == ["anew"]
 
 
 def test_the_next_of_the_queue_is_certain_until_something_is_typed(dialogue: Dialogue) -> None:
     dialogue.enqueue("@notes/a.md third", (FILE,))
     dialogue.enqueue("fourth")
-    request = NextRequest()
-    expected = request.expected(dialogue, Typed())
+    expected = next_request(dialogue, Typed())
     assert expected.conversation.turns[-1].content == "a.md:\n```\nwalrus\n```\n\n@notes/a.md third"
     assert not expected.is_typing
-    assert contents(request, dialogue, Typed("other")) == [*SENT, "other"]
-    assert contents(request, dialogue, Typed("/set")) == SENT
+    assert contents(dialogue, Typed("other")) == [*SENT, "other"]
+    assert contents(dialogue, Typed("/set")) == SENT
     dialogue.next_queued()
-    assert contents(request, dialogue, Typed()) == [*SENT, "fourth"]
+    assert contents(dialogue, Typed()) == [*SENT, "fourth"]
 
 
 def test_whatever_changes_is_followed(dialogue: Dialogue) -> None:
-    request, typed = NextRequest(), Typed("why")
-    before = request.expected(dialogue, typed)
-    assert request.expected(dialogue, replace(typed)) is before
+    typed = Typed("why")
+    before = next_request(dialogue, typed)
+    assert next_request(dialogue, replace(typed)) == before
     dialogue.set_system("be exact")
-    assert request.expected(dialogue, typed).conversation.system == "be exact"
+    assert next_request(dialogue, typed).conversation.system == "be exact"
     dialogue.drop_oldest(2)
-    assert contents(request, dialogue, typed) == ["second", "about second", "why"]
+    assert contents(dialogue, typed) == ["second", "about second", "why"]
     dialogue.turns[-1].text += ", continued"
-    assert contents(request, dialogue, typed)[1] == "about second, continued"
+    assert contents(dialogue, typed)[1] == "about second, continued"
     dialogue.show(dialogue.add_version(dialogue.turns[-1], "anew"))
-    assert contents(request, dialogue, typed) == [*SENT[:3], "anew", "why"]
-    assert contents(request, dialogue.fresh(), typed) == ["why"]
+    assert contents(dialogue, typed) == [*SENT[:3], "anew", "why"]
+    assert contents(dialogue.fresh(), typed) == ["why"]
 
 
 def test_what_was_told_does_not_change_any_more(dialogue: Dialogue) -> None:
-    request = NextRequest()
-    told = request.expected(dialogue, Typed("why")).conversation
+    told = next_request(dialogue, Typed("why")).conversation
     before = list(told.turns)
     answered(dialogue, "third")
-    request.expected(dialogue, Typed("why not"))
+    next_request(dialogue, Typed("why not"))
     assert told.turns == before
 
 
 def test_a_message_too_long_for_any_context_is_not_expected(dialogue: Dialogue) -> None:
     huge = Attachment(AttachmentKind.PASTE, "[pasted]", "x" * 2_000_001)
-    assert contents(NextRequest(), dialogue, Typed("[pasted] why", (huge,))) == SENT
+    assert contents(dialogue, Typed("[pasted] why", (huge,))) == SENT

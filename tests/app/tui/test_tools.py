@@ -230,7 +230,7 @@ async def test_several_calls_are_run_in_order_up_to_one_that_asks(
 async def test_calls_without_an_end_end_and_can_go_on(
     chatting: Chatting, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.tui.chat.calling.MOST_ROUNDS", 3)
+    monkeypatch.setattr("app.tui.chat.shown.MOST_ROUNDS", 3)
     async with chatting(Caller(SEARCH)) as chat:
         await begin(chat, "files", folder)
         await chat.say("What?")
