@@ -83,9 +83,6 @@ class PieceLength:
         return None
 
 
-SCHEMA = 1
-
-
 @dataclass(frozen=True, slots=True)
 class AheadTime:
     """Processor seconds of reading ahead: of text that was then asked, and of text that was not."""

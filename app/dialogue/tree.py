@@ -211,6 +211,10 @@ class Tree:
         """The turn and its siblings, oldest first."""
         return self.roots if turn.parent is None else turn.parent.children
 
+    def insert(self, turn: Turn) -> None:
+        self.versions(turn).append(turn)
+        self.sort_versions(turn)
+
     def sort_versions(self, turn: Turn) -> None:
         """Put a turn in its place among its versions: by number, those without one last."""
         self.versions(turn).sort(key=lambda one: (one.number is None, one.number or 0))
@@ -279,14 +283,12 @@ def merge(
         turn, parent = known.pop(message.number, None), turns.get(message.parent)
         if turn is None:
             turn = _new(message, parent)
-            tree.versions(turn).append(turn)
-            tree.sort_versions(turn)
+            tree.insert(turn)
             changed = True
         elif turn.parent is not parent:
             tree.remove(turn)
             turn.parent = parent
-            tree.versions(turn).append(turn)
-            tree.sort_versions(turn)
+            tree.insert(turn)
             changed = True
         elif not is_own(turn):
             changed = _update(turn, message) or changed

@@ -26,21 +26,12 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377
 """Neither llama-server's 8080, nor Ollama's 11434, LM Studio's 1234 or vLLM's 8000."""
 
-MOST_UNLOAD_AFTER = 525_600.0
-"""Minutes."""
-
-MOST_PORT = 65_535
-
 KEY_VARIABLE = "SPECCHAT_API_KEY"
 """Variable in which clients find the server's key; it is none of our own."""
 
 
 DEFAULT_PROMPT_MEMORY = 2048
 """Megabytes for copies of prompt caches: 14,000 tokens of a 4B model. A guess; not measured."""
-
-MOST_PROMPT_MEMORY = 1 << 20
-"""Largest value of the setting: a terabyte."""
-
 
 AHEAD_AUTO, AHEAD_ON, AHEAD_OFF = "auto", "on", "off"
 """When the model reads ahead: while the machine has power and time to spare, always, or never."""
@@ -70,9 +61,9 @@ SYSTEM, MODEL, TOOLS, EMBEDDING_MODEL = "system", "model", "tools", "embedding_m
 DEFAULT_THEME = "specchat-dark"
 _MOST = {
     "ahead_waste": MOST_AHEAD_WASTE,
-    "port": MOST_PORT,
-    "unload_after": MOST_UNLOAD_AFTER,
-    "prompt_memory": MOST_PROMPT_MEMORY,
+    "port": 65_535,
+    "unload_after": 525_600,  # minutes: a year
+    "prompt_memory": 1 << 20,  # megabytes: a terabyte
     THINK_BUDGET: 1 << 31,
 }
 PREFIX = "SPECCHAT_"

@@ -14,12 +14,9 @@ from app.printable import one_line
 from app.tui.chat.view import ChatView
 from app.tui.keymap import sending_key
 from app.tui.store import Store
-from app.tui.widgets import clickable
+from app.tui.widgets import clickable, is_narrow
 from app.tui.wording import ellipsised, remedy_here, sets_context
 from app.wording import percentage
-
-_WIDE = 60
-"""Columns from which nothing is abbreviated."""
 
 _LEAST_TITLE = 12
 """Cells that the right side leaves to a title."""
@@ -92,7 +89,7 @@ class Header(Static):
                 (brief, program, model, device),
                 (brief, program, model),
             ]
-            if width >= _WIDE
+            if not is_narrow(width)
             else []
         )
         short = [(brief, model, full.replace(_CONTEXT, "")), (brief, model), (brief,)]

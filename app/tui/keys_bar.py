@@ -107,16 +107,8 @@ _SELECTED = {
 
 _WATCHED = (
     *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
-    *("runs_command", "is_asked"),
-    *(
-        "selected",
-        "has_versions",
-        "has_citations",
-        "has_text",
-        "completing",
-        "is_panel_shown",
-        "shows_details",
-    ),
+    *("runs_command", "is_asked", "selected", "has_versions", "has_citations", "has_text"),
+    *("completing", "is_panel_shown", "shows_details"),
 )
 """Attributes of the store that determine the keys shown."""
 

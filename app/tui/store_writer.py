@@ -23,7 +23,6 @@ class LiveFigures:
 
     def __init__(self) -> None:
         self._live = Live()
-        self._made_of: tuple[object, ...] = ()
         self._answer: Answer | None = None
         self._seconds = _Seconds()
 
@@ -33,7 +32,7 @@ class LiveFigures:
         loaded: Loaded | None,
         session: SessionSpeedup = _NO_ANSWERS,
     ) -> Live:
-        """The figures of the newest answer; the same record as before if none are new.
+        """The figures of the newest answer.
 
         loaded: the model in use; the figures of another one are left out. session: all answers so
         far.
@@ -42,10 +41,6 @@ class LiveFigures:
         metrics = answer.metrics if answer is not None else None
         if answer is None or loaded is None or (metrics and metrics.model != loaded.info):
             return self._other(metrics, session)
-        made_of = answer, is_done, metrics, session.answers
-        if made_of == self._made_of:
-            return self._live
-        self._made_of = made_of
         if answer is not self._answer:
             self._answer = answer
             self._seconds.restart()
@@ -60,7 +55,6 @@ class LiveFigures:
         """No figures of an answer; the last minute is forgotten once another model answers."""
         if metrics is not None:
             self._seconds = _Seconds()
-        self._made_of = ()
         self._live = Live(session=session.comparison, answers=session.answers)
         return self._live
 

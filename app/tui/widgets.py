@@ -80,6 +80,11 @@ _KEYS = re.compile(rf"(?:^ ?|· |  )({_KEY}(?: {_KEY})*)(?: [^·]*?(?= ·|  |$)|
 _OTHER_NAMES = {"esc": "escape", "del": "delete"}
 
 
+def is_narrow(width: int) -> bool:
+    """Whether so many columns of a terminal have room for short texts only."""
+    return width < 60
+
+
 def clickable(action: str) -> Style:
     """The style of text that does what a click on it, as by `action_` methods, is to do."""
     return Style.from_meta({"@click": action})

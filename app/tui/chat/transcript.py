@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from app.dialogue.tree import Turn
 from app.tui.chat.messages import MessageView
-from app.tui.widgets import Wanted, in_turn, typed_app
+from app.tui.widgets import Wanted, in_turn, is_narrow, typed_app
 
 PAGE = 10
 """Messages that are mounted first: each answer is several widgets."""
@@ -30,9 +30,6 @@ _KEPT_SCREENS = 3
 """Messages farther from the view than this many times its height are unmounted."""
 
 _FRAME_SECONDS = 1 / 60
-
-_NARROW = 60
-"""Columns below which rows are shortened."""
 
 MakeView = Callable[[Turn], MessageView]
 
@@ -60,7 +57,6 @@ class Transcript(VerticalScroll):
     Transcript.-narrow QueueRow { margin: 0 1 0 1; }
     Transcript.-narrow QueueRow:last-child { margin: 0 1 1 1; }
     Transcript.-narrow QueueRow.-waiting { layout: vertical; }
-    Transcript.-narrow QueueRow.-waiting > .state { margin: 0 0 0 2; }
     Transcript > #head, Transcript > #tail { height: auto; }
     """
 
@@ -89,7 +85,7 @@ class Transcript(VerticalScroll):
         self.anchor()
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width < _NARROW, "-narrow")
+        self.set_class(is_narrow(self.size.width), "-narrow")
         self._fill()
 
     # What is shown

@@ -401,19 +401,17 @@ class PromptArea(FoldingArea):
 
     def action_cursor_page_up(self) -> None:
         """Scroll up: the conversation, unless the prompt itself has more than it shows."""
-        self._scroll_page(-1)
-
-    def action_cursor_page_down(self) -> None:
-        """Scroll down: the conversation, unless the prompt itself has more than it shows."""
-        self._scroll_page(1)
-
-    def _scroll_page(self, pages: int) -> None:
-        if not self.max_scroll_y:
-            self.post_message(Wanted("scroll_page", pages))
-        elif pages < 0:
+        if self.max_scroll_y:
             super().action_cursor_page_up()
         else:
+            self.post_message(Wanted("scroll_page", -1))
+
+    def action_cursor_page_down(self) -> None:
+        """Scroll down, as up."""
+        if self.max_scroll_y:
             super().action_cursor_page_down()
+        else:
+            self.post_message(Wanted("scroll_page", 1))
 
     def action_undo(self) -> None:
         """Undo an edit of the text; the app's undo takes over where there is nothing typed."""

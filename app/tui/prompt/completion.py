@@ -15,15 +15,12 @@ from app.printable import one_line
 from app.settings.catalogue import BY_NAME, SETTABLE, Kind
 from app.settings.presets import NO_PRESET, PROMPTS, described, prompts
 from app.tui.store import Store
-from app.tui.widgets import typed_app
+from app.tui.widgets import is_narrow, typed_app
 
 _MOST_ROWS = 6
 
 _MOST_SUGGESTIONS = 200
 """Suggestions beyond which typing on is quicker than scrolling."""
-
-_NARROW = 60
-"""Columns below which commands stand without their arguments."""
 
 _OTHER_ROWS = 6
 """Rows of the screen that the suggestions leave to the prompt and the conversation."""
@@ -92,7 +89,7 @@ class Completion(OptionList):
         if self._prompts is None:
             found = prompts(self._store.preferences.file.with_name(PROMPTS))
             self._prompts = {name: described(path) for name, path in found.items()}
-        typed, has_room = text[1:].lower(), self.app.size.width >= _NARROW
+        typed, has_room = text[1:].lower(), not is_narrow(self.app.size.width)
         rows = [
             (name, f"/{name} {one.argument * has_room}", one.title) for name, one in matching(text)
         ]

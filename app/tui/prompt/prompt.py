@@ -243,14 +243,10 @@ class Prompt(Vertical):
         self._counting = self.set_interval(_COUNT_SECONDS, self._count, pause=True)
         for attribute in ("fault", "quits_next", "edited_version"):
             self.watch(self.area, attribute, self._show_title, init=False)
-        self.watch(self._store, "downloads", self._show_title)
-        self.watch(self._store, "status", self._show_title)
-        self.watch(self._store, "drafting", self._show_drafting)
-        self.watch(self._store, "schema", self._show_drafting, init=False)
-        self.watch(self._store, "folder", self._show_drafting, init=False)
-        self.watch(self._store, "named_folders", self._show_title, init=False)
-        self.watch(self._store, "ahead", self._show_drafting, init=False)
-        self.watch(self._store, "has_text", self._show_drafting, init=False)
+        for attribute in ("downloads", "status", "named_folders"):
+            self.watch(self._store, attribute, self._show_title)
+        for attribute in ("drafting", "schema", "folder", "ahead", "has_text"):
+            self.watch(self._store, attribute, self._show_drafting)
         self.watch(self._store, "is_answering", self._follow_answer)
         self.watch(self._store, "preferences", self._set_blinking)
 

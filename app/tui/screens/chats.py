@@ -24,11 +24,11 @@ from app.tui.screens.lists import (
     Row,
     SearchScreen,
     columns,
-    is_narrow,
     right,
     text_row,
 )
 from app.tui.text_fields import PrintableInput
+from app.tui.widgets import is_narrow
 from app.tui.wording import quoted_title
 from app.wording import relative_time
 

@@ -20,13 +20,12 @@ from app.tui.screens.lists import (
     ListScreen,
     Row,
     columns,
-    is_narrow,
     lead_of,
     more_row,
     text_row,
 )
 from app.tui.store import Store
-from app.tui.widgets import MUTED
+from app.tui.widgets import MUTED, is_narrow
 from app.tui.wording import SEPARATOR, rate
 from backends.base import SpecchatError
 

@@ -19,10 +19,7 @@ from app.tui.keys_bar import shown_key
 from app.tui.panel.graph import TERMS, Helpable
 from app.tui.panel.panel import Panel
 from app.tui.screens.lists import Dialog
-from app.tui.widgets import ByWidth, typed_app
-
-_NARROW = 60
-"""Columns below which a description is below what it describes."""
+from app.tui.widgets import ByWidth, is_narrow, typed_app
 
 _INDENT = 2
 _LEFT = 24
@@ -67,8 +64,6 @@ class HelpScreen(ModalScreen[None]):
     app = typed_app
     BINDINGS: ClassVar = [
         Binding("escape,f1,q", "dismiss", "Back"),
-        Binding("up", "scroll('scroll_up')", show=False),
-        Binding("down", "scroll('scroll_down')", show=False),
     ]
     DEFAULT_CSS: ClassVar[str] = """
     HelpScreen { align: center middle; }
@@ -136,16 +131,13 @@ class HelpScreen(ModalScreen[None]):
         command = f"{', '.join(action.commands)} {action.argument}".strip()
         return "  ".join(filter(None, [names, command])), action.title
 
-    def action_scroll(self, how: str) -> None:
-        getattr(self._scroll, how)()
-
 
 def _row(left: str, text: str, width: int) -> Iterator[Content]:
-    is_narrow = width < _NARROW
-    indent = 2 * _INDENT if is_narrow else _LEFT + _INDENT
+    is_below = is_narrow(width)
+    indent = 2 * _INDENT if is_below else _LEFT + _INDENT
     lines = textwrap.wrap(text, max(width - indent, 1))
     head = " " * _INDENT + left
-    if is_narrow or len(left) >= _LEFT:
+    if is_below or len(left) >= _LEFT:
         yield Content(head)
     else:
         first, *lines = lines or [""]

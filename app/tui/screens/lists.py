@@ -17,20 +17,11 @@ from textual.widgets.option_list import Option
 
 from app.printable import one_line
 from app.tui.text_fields import PrintableInput
-from app.tui.widgets import MUTED, keys_line, typed_app
+from app.tui.widgets import MUTED, is_narrow, keys_line, typed_app
 from app.tui.wording import longest_fitting
-
-NARROW = 60
-"""Columns of a terminal below which lists have short texts and few columns."""
-
 
 _CORNERS = 6
 """Columns of the frame beside its texts: two corners, two lines and two blanks."""
-
-
-def is_narrow(width: int) -> bool:
-    """Whether a terminal has room for short texts only."""
-    return width < NARROW
 
 
 class Dialog(Vertical):

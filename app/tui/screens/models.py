@@ -28,13 +28,13 @@ from app.tui.screens.lists import (
     Row,
     SearchScreen,
     columns,
-    is_narrow,
     lead_of,
     more_row,
     right,
     text_row,
 )
 from app.tui.store import Store
+from app.tui.widgets import is_narrow
 from models.byte_sizes import short_size
 from models.metadata.memory_bill import Fit
 from models.stores.available_models import DEMO
@@ -197,15 +197,8 @@ class ModelsScreen(SearchScreen[str | None]):
         self, model: ListedModel, width: int, lead: tuple[Content, int], name: Content, size: str
     ) -> Content:
         room = width - 3 - _SIZE - _SHORT_SPEED - 2
-        if room >= 10:
-            style = self._state_style(model)
-            return columns(
-                lead, (name, room), right(size, _SIZE), right(self._short(model), 12, style)
-            )
-        room = width - 3 - _SIZE - 1
-        if room >= 10:
-            return columns(lead, (name, room), right(size, _SIZE))
-        return columns(lead, (name, width - 3))
+        state = right(self._short(model), _SHORT_SPEED, self._state_style(model))
+        return columns(lead, (name, room), right(size, _SIZE), state)
 
     def _short(self, model: ListedModel) -> str:
         if model.name in self._store.downloads:

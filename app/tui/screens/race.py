@@ -25,9 +25,8 @@ from app.tui import wording
 from app.tui.look import kind_of
 from app.tui.panel.figures import first_drafter
 from app.tui.screens.drafters import DraftersScreen
-from app.tui.screens.lists import is_narrow
 from app.tui.store import Store
-from app.tui.widgets import MUTED, keys_line, typed_app
+from app.tui.widgets import MUTED, is_narrow, keys_line, typed_app
 from backends.chat.message import Message
 from decoding.sampling.settings import SamplingSettings
 

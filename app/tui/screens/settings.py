@@ -22,6 +22,7 @@ from app.settings.catalogue import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_W
 from app.tui.keymap import THEMES
 from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
+from app.tui.widgets import is_narrow
 from backends.base import SpecchatError
 from backends.chat.reply_form import EFFORTS
 
@@ -60,10 +61,10 @@ class SettingField:
     choices: tuple[Value, ...] = ()
     wanted: str = ""
 
-    def shown(self, value: Value | None, *, is_narrow: bool = False) -> str:
+    def shown(self, value: Value | None, *, is_small: bool = False) -> str:
         for known, words, short in self.words:
             if value == known and isinstance(value, bool) == isinstance(known, bool):
-                return short if is_narrow else words
+                return short if is_small else words
         if value is None:
             return "random"
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -168,8 +169,8 @@ _LINES_KEYS = "Enter sets · Ctrl+J new line · Esc keeps it", "Enter sets · Ct
 _UPDATE_SECONDS = 0.5
 """Between two looks at values that change by themselves, such as the model's name."""
 
-_NARROW, _SHORT = 60, 20
-"""Columns and rows below which the screen says less, and has no blank lines between groups."""
+_SHORT = 20
+"""Rows below which the screen has no blank lines between groups."""
 
 _VALUE_LEFT = 18
 """Columns before a value: a blank, the cursor and the label."""
@@ -295,12 +296,12 @@ class SettingsScreen(ListScreen[str | None]):
 
     def _row(self, field: SettingField) -> Row:
         def render(width: int, is_focused: bool) -> Content:
-            editor, is_narrow = self._editor, width < _NARROW
-            value = Content(field.shown(editor.value(field.name), is_narrow=is_narrow))
+            editor = self._editor
+            shown = field.shown(editor.value(field.name), is_small=is_narrow(width))
             mark = "●" if editor.differs(field.name) else ""
             label = Content.styled(field.label, "bold" if is_focused else "")
             lead = lead_of(is_focused, mark, "$text-primary")
-            return columns(lead, (label, _LABEL_WIDTH), (value, _value_width(width)))
+            return columns(lead, (label, _LABEL_WIDTH), (Content(shown), _value_width(width)))
 
         return Row(field.name, render)
 
@@ -329,8 +330,8 @@ class SettingsScreen(ListScreen[str | None]):
     def _explained(self, field: SettingField) -> str:
         default = field.shown(self._editor.default(field.name))
         ends = "" if field.edit in (Edit.LIST, Edit.NAME) else f" Default: {default}"
-        is_narrow = self.app.size.width < _NARROW
-        return f"{'' if is_narrow else f'{field.label}: '}{field.text}{ends}"
+        label = "" if is_narrow(self.app.size.width) else f"{field.label}: "
+        return f"{label}{field.text}{ends}"
 
     @property
     def _chosen(self) -> SettingField | None:
@@ -492,6 +493,6 @@ def _value_width(width: int) -> int:
 
 
 def _more_row(width: int, is_focused: bool) -> Content:
-    text = MORE_SHORT if width < _NARROW else MORE_TEXT
+    text = MORE_SHORT if is_narrow(width) else MORE_TEXT
     style = "bold" if is_focused else ""
     return Content.assemble(f" {CURSOR} " if is_focused else "   ", (text, style))
