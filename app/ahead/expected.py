@@ -172,10 +172,6 @@ class Expectation:
         self.followed: Expected | None = None
         self.may_read, self.most_waste, self.publish = may_read, most_waste, publish
 
-    def void(self) -> None:
-        """Expect nothing, as an answer has changed what there is to expect."""
-        self.latest = None
-
     def led_to(self, conversation: Conversation, tools: tuple[Tool, ...] = ()) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.
 

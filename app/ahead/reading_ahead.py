@@ -259,7 +259,7 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._expectation.void()
+        self._expectation.latest = None
         self._forget()
         self._expectation.publish(None)
 

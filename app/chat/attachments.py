@@ -72,6 +72,9 @@ class Attachment:
         return self.kind in (AttachmentKind.FILE, AttachmentKind.IMAGE)
 
 
+Attachments = tuple[Attachment, ...]
+
+
 def as_json(attachments: Sequence[Attachment]) -> str:
     return json.dumps([one.stored for one in attachments], ensure_ascii=False)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from app.chat.attachments import Attachment, AttachmentKind, in_full, with_pastes
+from app.chat.attachments import Attachment, AttachmentKind, Attachments, in_full, with_pastes
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
 from app.dialogue.tree import (
@@ -25,8 +25,6 @@ from app.settings.catalogue import Value
 from app.tools.toolbox import before_calls
 from backends.base import UsageError
 from backends.chat.message import Message, ToolCall
-
-Attachments = tuple[Attachment, ...]
 
 
 class Dialogue:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind, Attachments
 from app.chat.named_files import names_in
 from app.chat.read_all import is_of_reading
 from app.chat.sources import Source, sources_of
@@ -47,8 +47,6 @@ _SMALLEST_CONTEXT = 4096
 
 _MOST_NAMED = 4
 """Folders named in messages whose indexes are kept in memory."""
-
-Attachments = tuple[Attachment, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -584,7 +584,7 @@ class Engine:
         if self._active is not None:
             self._active.reading.expect_nothing()
         else:
-            self._expectation.void()
+            self._expectation.latest = None
 
     def _fill(self, answer: Answer) -> None:
         from app.engine.metrics import reply_metrics

@@ -44,7 +44,6 @@ class Header(Static):
         self._store = store
         self._full = ""
         """How full the context is, such as "context 9 %"; empty before the first answer."""
-        self._shown: tuple[str, str, int] | None = None
 
     def on_mount(self) -> None:
         for attribute in ("title", "status", "waiting_program", "live", "not_saved"):
@@ -64,10 +63,6 @@ class Header(Static):
         longer = right.removesuffix(brief) + self._full
         if is_brief and cell_len(title) + _GAP + cell_len(longer) <= width:
             right = longer
-        shown = title, right, width
-        if shown == self._shown:
-            return
-        self._shown = shown
         left = ellipsised(title, width - (cell_len(right) + _GAP if right else 0))
         gap = " " * (width - cell_len(left) - cell_len(right))
         parts = [

@@ -1,7 +1,6 @@
 """The bottom row: the keys that work now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -25,83 +24,39 @@ _SEND = "send"
 _VERSIONS, _CITATIONS = "← →", "citations"
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The keys of a state, most important first; narrow: where not all of wide fit.
+# The keys of a state, most important first, with two blanks between them. Each is a key, or the
+# action whose key it is, a "=" and what it does, after a "|" in fewer words. Where not all of that
+# fits, the words are few, and keys with a "?" before them are left out.
 
-    Each is a key, or the action whose key it is, a "=" and what it does.
-    """
-
-    wide: str
-    narrow: str = ""
-
-
-_IDLE = Keys(
-    "send=send  /=commands  @=files  chats=chats  model=models  help=help",
-    "send=send  /=commands  help=help",
+_IDLE = "send=send  /=commands  ?@=files  ?chats=chats  ?model=models  help=help"
+_IDLE_DEMO = "send=send  ?/=commands  ?@=files  ?chats=chats  model=models  help=help"
+_ANSWERING = "stop=stop  ?send=queues  panel=panel  ?colours=keep colours  help=help"
+_ANSWERING_WITH_PANEL = _ANSWERING.replace("panel=panel", "panel=panel|details")
+_ANSWERING_WITH_DETAILS = _ANSWERING.replace("panel=panel", "panel=panel|close details")
+_ANSWERING_WITH_QUEUE = "stop=stop  ↑=takes back the last one|take back  ?send=queues  help=help"
+_RUNNING = "stop=stops the command|stop the command  ?send=send  ?/=commands  ?@=files  help=help"
+_QUEUE = (
+    "send=on an empty prompt sends the next|sends next  ↑=takes back the last one|take back  "
+    "help=help"
 )
-_IDLE_DEMO = Keys(_IDLE.wide, "send=send  model=models  help=help")
-_ANSWERING = Keys(
-    "stop=stop  send=queues  panel=panel  colours=keep colours  help=help",
-    "stop=stop  panel=panel  help=help",
-)
-_ANSWERING_WITH_PANEL = Keys(_ANSWERING.wide, "stop=stop  panel=details  help=help")
-_ANSWERING_WITH_DETAILS = Keys(_ANSWERING.wide, "stop=stop  panel=close details  help=help")
-_ANSWERING_WITH_QUEUE = Keys(
-    "stop=stop  ↑=takes back the last one  send=queues  help=help",
-    "stop=stop  ↑=take back  help=help",
-)
-_RUNNING = Keys(
-    "stop=stops the command  send=send  /=commands  @=files  help=help",
-    "stop=stop the command  help=help",
-)
-_QUEUE = Keys(
-    "send=on an empty prompt sends the next  ↑=takes back the last one  help=help",
-    "send=sends next  ↑=take back  help=help",
-)
-_EDITING = Keys(
-    "send=adds a version  Esc=back  @=files  editor=editor  help=help",
-    "send=adds it  Esc=back  help=help",
-)
-_NO_MODEL_WITH_TEXT = Keys("send=queues  model=models  help=help", "send=queues  model=models")
-_NO_MODEL = Keys("send=try again  model=models  help=help", "send=again  model=models")
-_STREAM_OFFER = Keys(
-    "send=reads it from disk  model=models  help=help", "send=from disk  model=models"
-)
-_ASKED = Keys("go_on=decide  Esc=refuse  help=help")
-_BROKEN_OFF = Keys("go_on=continue  model=models  help=help", "go_on=continue  model=models")
-_COMPLETING_FILE = Keys("↑ ↓=choose  Enter=fill in  Esc=close")
-_COMPLETING_SENT = Keys("↑ ↓=choose  send=send  Tab=fill in  Esc=close")
-_COMPLETING = Keys(
-    "↑ ↓=choose  Enter=run  Tab=fill in  Esc=close", "↑ ↓=choose  Tab=fill in  Esc=close"
-)
-_PANEL_WITH_DETAILS = Keys(
-    "↑ ↓=explain the next  panel=close  Esc=back  help=help",
-    "↑ ↓=explain  panel=close  Esc=back",
-)
+_EDITING = "send=adds a version|adds it  Esc=back  ?@=files  ?editor=editor  help=help"
+_NO_MODEL_WITH_TEXT = "send=queues  model=models  ?help=help"
+_NO_MODEL = "send=try again|again  model=models  ?help=help"
+_STREAM_OFFER = "send=reads it from disk|from disk  model=models  ?help=help"
+_ASKED = "go_on=decide  Esc=refuse  help=help"
+_BROKEN_OFF = "go_on=continue  model=models  ?help=help"
+_COMPLETING_FILE = "↑ ↓=choose  Enter=fill in  Esc=close"
+_COMPLETING_SENT = "↑ ↓=choose  send=send  Tab=fill in  Esc=close"
+_COMPLETING = "↑ ↓=choose  ?Enter=run  Tab=fill in  Esc=close"
+_PANEL_WITH_DETAILS = "↑ ↓=explain the next|explain  panel=close  Esc=back  ?help=help"
 _SELECTED = {
-    "panel": Keys(
-        "↑ ↓=explain the next  panel=details  Esc=back  help=help", "↑ ↓=explain  Esc=back"
-    ),
-    "attachment": Keys(
-        "↑ ↓=move  Enter=unfold, or fold again  Esc=back  help=help",
-        "↑ ↓=move  Enter=unfold  Esc=back",
-    ),
-    "instructions": Keys(
-        "↑ ↓=move  Enter=edit  Esc=back  help=help", "↑ ↓=move  Enter=edit  Esc=back"
-    ),
-    "welcome": Keys(
-        "↑ ↓=move  Enter=choose  Esc=back  help=help", "↑ ↓=move  Enter=choose  Esc=back"
-    ),
-    "find": Keys("Enter=next  ↑=previous  Esc=back"),
-    "user": Keys(
-        "↑ ↓=move  Enter=edit  ← →=versions  Esc=back  help=help",
-        "Enter=edit  ← →=versions  Esc=back",
-    ),
-    "assistant": Keys(
-        "↑ ↓=move  Enter=copy  Tab=citations  ← →=versions  Esc=back  help=help",
-        "Enter=copy  Tab=citations  ← →=versions  Esc=back",
-    ),
+    "panel": "↑ ↓=explain the next|explain  ?panel=details  Esc=back  ?help=help",
+    "attachment": "↑ ↓=move  Enter=unfold, or fold again|unfold  Esc=back  ?help=help",
+    "instructions": "↑ ↓=move  Enter=edit  Esc=back  ?help=help",
+    "welcome": "↑ ↓=move  Enter=choose  Esc=back  ?help=help",
+    "find": "Enter=next  ↑=previous  Esc=back",
+    "user": "?↑ ↓=move  Enter=edit  ← →=versions  Esc=back  ?help=help",
+    "assistant": "?↑ ↓=move  Enter=copy  Tab=citations  ← →=versions  Esc=back  ?help=help",
 }
 """By what has the focus beside the prompt."""
 
@@ -127,8 +82,6 @@ class KeysBar(Static):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
-        self._shown: tuple[tuple[str, str, str], ...] = ()
-        self._shown_gap = 0
 
     def on_mount(self) -> None:
         for attribute in _WATCHED:
@@ -138,18 +91,12 @@ class KeysBar(Static):
         self._show()
 
     def _show(self) -> None:
-        width = self.content_size.width
-        keys = self._keys_now
-        wide = self._texts(keys.wide)
-        gap = _GAP
-        shown = wide
-        if _width(wide, _GAP) > width:
-            gap, shown = _NARROW_GAP, self._texts(keys.narrow or keys.wide)
+        width, keys, gap = self.content_size.width, self._keys_now, _GAP
+        shown = self._texts(keys)
+        if _width(shown, gap) > width:
+            gap, shown = _NARROW_GAP, self._texts(keys, is_short=True)
             while len(shown) > 1 and _width(shown, gap) > width:
                 shown = shown[:-1]
-        if (tuple(shown), gap) == (self._shown, self._shown_gap):
-            return
-        self._shown, self._shown_gap = tuple(shown), gap
         self.update(
             Content(" " * gap).join(
                 Content.assemble((key, _style(action)), (f" {label}", "$text-muted"))
@@ -159,7 +106,7 @@ class KeysBar(Static):
         )
 
     @property
-    def _keys_now(self) -> Keys:
+    def _keys_now(self) -> str:
         store = self._store
         has_failed = store.status.phase is Phase.FAILED and store.status.loaded is None
         is_offered = isinstance(store.status.error, StreamOfferError)
@@ -186,12 +133,15 @@ class KeysBar(Static):
         )
         return next((keys for holds, keys in states if holds), _IDLE)
 
-    def _texts(self, keys: str) -> list[tuple[str, str, str]]:
+    def _texts(self, keys: str, *, is_short: bool = False) -> list[tuple[str, str, str]]:
         """Action (or nothing), key and label of each."""
         preferences = self._store.preferences
         texts: list[tuple[str, str, str]] = []
         for key in keys.split("  "):
-            name, _, label = key.partition("=")
+            name, _, words = key.removeprefix("?").partition("=")
+            label = words.split("|")[-1 if is_short else 0]
+            if is_short and key.startswith("?"):
+                continue
             if name == _SEND:
                 texts.append(("", sending_key(preferences), label))
             elif label == _CITATIONS and not self._store.has_citations:

@@ -110,7 +110,8 @@ class Line:
     @property
     def key(self) -> tuple[object, ...]:
         """What another line must have in common with it to look the same in the same place."""
-        return type(self), self.start, self.head.plain, self.hang.plain, *self.texts
+        spans = [text.spans for text in self.contents]
+        return type(self), self.start, self.head.plain, self.hang.plain, *self.texts, spans
 
 
 @dataclass(eq=False)
@@ -138,10 +139,6 @@ class TextLine(Line):
     def content(self, row: Row, hues: Hues, *, has_cursor: bool) -> Content:
         text = self.text.add_spans([*hues[0]]) if hues else self.text
         return (text + CURSOR if has_cursor else text)[row.start : row.end]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return *super().key, self.text.spans
 
 
 class _Code:
@@ -251,14 +248,7 @@ class CodeLine(TextLine):
 
     @property
     def key(self) -> tuple[object, ...]:
-        return (
-            type(self),
-            self.start,
-            self.head.plain,
-            self._number,
-            self._code.label,
-            *self.texts,
-        )
+        return *super().key, self._number, self._code.label
 
 
 @dataclass(eq=False)
@@ -338,7 +328,7 @@ class TableLine(Line):
     @property
     def key(self) -> tuple[object, ...]:
         table = self._table
-        return *super().key, table.natural, table.has_body, [cell.spans for cell in self._cells]
+        return *super().key, table.natural, table.has_body
 
     @property
     def _is_header(self) -> bool:

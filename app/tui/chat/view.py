@@ -9,7 +9,7 @@ from textual import on
 from textual.widget import Widget
 
 from app.ahead.expected import Expected
-from app.chat.attachments import Attachment, AttachmentKind, with_pastes
+from app.chat.attachments import Attachment, AttachmentKind, Attachments, with_pastes
 from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan
 from app.dialogue.dialogue import Dialogue
@@ -52,9 +52,6 @@ _SUMMARISE = (
     "Summarise this conversation so that it can be continued from the summary alone: what was "
     "asked, what was found or decided, every name, figure and piece of code that is still needed."
 )
-
-Attachments = tuple[Attachment, ...]
-
 
 BUSY = "your question waits for", "an answer is in progress"
 """How the errors begin that are over once no answer is in progress."""

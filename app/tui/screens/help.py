@@ -4,11 +4,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
@@ -18,8 +15,8 @@ from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
 from app.tui.panel.graph import TERMS, Helpable
 from app.tui.panel.panel import Panel
-from app.tui.screens.lists import Dialog
-from app.tui.widgets import ByWidth, is_narrow, typed_app
+from app.tui.screens.lists import PageScreen
+from app.tui.widgets import ByWidth, is_narrow
 
 _INDENT = 2
 _LEFT = 24
@@ -55,23 +52,14 @@ _PANEL: Lines = (
 )
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(PageScreen):
     """Explains keys, commands and terms; focused: the widget whose keys come first.
 
     served_at: where other programs reach the model, None if nowhere.
     """
 
-    app = typed_app
-    BINDINGS: ClassVar = [
-        Binding("escape,f1,q", "dismiss", "Back"),
-    ]
-    DEFAULT_CSS: ClassVar[str] = """
-    HelpScreen { align: center middle; }
-    HelpScreen.-wide Dialog { height: 90%; }
-    HelpScreen VerticalScroll {
-        height: 1fr; padding: 0 1; overflow-y: scroll; scrollbar-size-vertical: 1;
-    }
-    """
+    BINDINGS: ClassVar = [Binding("f1", "dismiss", show=False)]
+    DEFAULT_CSS: ClassVar[str] = "HelpScreen VerticalScroll { overflow-y: scroll; }"
 
     def __init__(
         self,
@@ -79,19 +67,11 @@ class HelpScreen(ModalScreen[None]):
         focused: Widget | None = None,
         served_at: ServedAt | None = None,
     ) -> None:
-        super().__init__()
+        page = Static(ByWidth(lambda width: Content("\n").join(self._lines(width))))
+        super().__init__("Help", page)
         self._served_at = served_at
         self._preferences = preferences
         self._focused = focused
-        page = Static(ByWidth(lambda width: Content("\n").join(self._lines(width))))
-        self._scroll = VerticalScroll(page)
-
-    def compose(self) -> ComposeResult:
-        with Dialog("Help", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc"):
-            yield self._scroll
-
-    def on_mount(self) -> None:
-        self._scroll.focus()
 
     def _lines(self, width: int) -> Iterator[Content]:
         is_first = True

@@ -1,4 +1,4 @@
-"""Lists whose highlighted row begins with ▸, the frame of a dialog, and one that picks."""
+"""Dialogs: a page that scrolls, lists whose highlighted row begins with ▸, and one that picks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.fuzzy import Matcher
 from textual.screen import ModalScreen, ScreenResultType
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -111,6 +112,31 @@ def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]
     cursor = CURSOR if is_focused else " "
     before, here = (cursor, mark) if mark else (" ", cursor)
     return Content.assemble(before, (here, mark_style), " "), 3
+
+
+class PageScreen(ModalScreen[None]):
+    """A dialog with a page that scrolls."""
+
+    app = typed_app
+    BINDINGS: ClassVar = [Binding("escape,q", "dismiss", "Back")]
+    DEFAULT_CSS: ClassVar[str] = """
+    PageScreen { align: center middle; }
+    PageScreen.-wide Dialog { height: 90%; }
+    PageScreen VerticalScroll { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, title: str, *parts: Widget) -> None:
+        super().__init__()
+        self._title = title
+        self._scroll = VerticalScroll(*parts)
+
+    def compose(self) -> ComposeResult:
+        with Dialog("", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc") as dialog:
+            dialog.show_title(self._title)
+            yield self._scroll
+
+    def on_mount(self) -> None:
+        self._scroll.focus()
 
 
 class RowList(OptionList):

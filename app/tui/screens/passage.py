@@ -4,18 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.chat.sources import Source
 from app.documents.document import read
 from app.printable import printable
-from app.tui.screens.lists import Dialog
-from app.tui.widgets import typed_app
+from app.tui.screens.lists import PageScreen
 from backends.base import SpecchatError
 
 _AROUND = 40_000
@@ -44,39 +39,26 @@ def around(text: str, source: Source) -> tuple[str, str] | None:
     return text[:start], text[start + len(passage) :]
 
 
-class PassageScreen(ModalScreen[None]):
+class PassageScreen(PageScreen):
     """Shows a passage; file: where it was read, None if nobody knows."""
 
-    app = typed_app
-    BINDINGS: ClassVar = [Binding("escape,q", "dismiss", "Back")]
     DEFAULT_CSS: ClassVar[str] = """
-    PassageScreen { align: center middle; }
-    PassageScreen.-wide Dialog { height: 90%; }
-    PassageScreen VerticalScroll { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
-    PassageScreen .fault { height: auto; padding: 0 1; color: $text-warning; display: none; }
     PassageScreen VerticalScroll > Static { height: auto; color: $text-muted; }
+    PassageScreen VerticalScroll > .fault { color: $text-warning; display: none; }
     PassageScreen VerticalScroll > .passage {
         color: $foreground; background: $boost; border-left: outer $primary; padding: 0 0 0 1;
     }
     """
 
     def __init__(self, source: Source, file: Path | None) -> None:
-        super().__init__()
         self._source, self._file = source, file
         self._before, self._above, self._after = Static(), Static(), Static()
         self._passage = Static(Content(printable(source.text.strip("\n"))), classes="passage")
         self._fault = Static(classes="fault")
-        self._scroll = VerticalScroll(self._before, self._above, self._passage, self._after)
-
-    def compose(self) -> ComposeResult:
-        title = f"[{self._source.number}] {self._source.place}"
-        with Dialog(title, "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc") as dialog:
-            dialog.show_title(title)
-            yield self._fault
-            yield self._scroll
+        parts = self._fault, self._before, self._above, self._passage, self._after
+        super().__init__(f"[{source.number}] {source.place}", *parts)
 
     def on_mount(self) -> None:
-        self._scroll.focus()
         self.run_worker(self._look(), exit_on_error=False)
 
     async def _look(self) -> None:

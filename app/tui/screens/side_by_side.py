@@ -20,7 +20,7 @@ from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.view import ChatView
 from app.tui.store import Store
 from app.tui.text_fields import typed
-from app.tui.widgets import Wanted, in_turn, typed_app
+from app.tui.widgets import Wanted, clickable, in_turn, typed_app
 from app.tui.wording import joined
 
 _UPDATE_SECONDS = 1 / 8
@@ -43,10 +43,15 @@ class Column(VerticalScroll):
 
     def __init__(self, number: int, store: Store) -> None:
         super().__init__()
-        self.head = Head(number)
-        self._store = store
+        self.head = Static(classes="head")
+        self._number, self._store = number, store
         self._view: AnswerView | None = None
         self._is_growing = False
+
+    def show_head(self, model: str, state: str) -> None:
+        """Show number and state of the answer above it; a click on them selects it."""
+        head = Content(joined([f" {self._number}", one_line(model), state]))
+        self.head.update(head.stylize(clickable(f"screen.move_to({self._number})")))
 
     async def follow(self, turn: Turn, line: str, reply: Reply | None) -> None:
         """Show what there is of the answer; reply: what it comes from while it grows."""
@@ -66,20 +71,6 @@ class Column(VerticalScroll):
                 self.scroll_home(animate=False)
         self._is_growing = reply is not None
         self._view.show_line(line)
-
-
-class Head(Static):
-    """Number and state of an answer; a click selects it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(classes="head")
-        self._number = number
-
-    def show(self, model: str, state: str) -> None:
-        self.update(Content(joined([f" {self._number}", one_line(model), state])))
-
-    async def on_click(self) -> None:
-        await self.run_action(f"screen.move_to({self._number})")
 
 
 class SideBySide(Screen[None]):
@@ -121,7 +112,9 @@ class SideBySide(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="title")
         with Horizontal(id="heads"):
-            yield from (column.head for column in self._columns)
+            for column in self._columns:
+                column.head.auto_links = False
+                yield column.head
         with Horizontal(id="columns"):
             yield from self._columns
         yield Static(id="fault")
@@ -182,7 +175,7 @@ class SideBySide(Screen[None]):
             state = "" if pending is None else self._state(pending)
             reply = None if pending is None else pending.answer.reply
             await column.follow(turn, view.line_of(turn), reply)
-            column.head.show((model or view.dialogue.model) * any(models), state)
+            column.show_head((model or view.dialogue.model) * any(models), state)
         left = sum(view.pending_of(turn) is not None for turn in turns)
         count = f"{len(turns) - left} of {len(turns)} written" if left else ""
         title = joined([count, one_line(self._of)])
