@@ -206,15 +206,12 @@ def run(start: AppStart, paths: Paths, companion: Companion | None = None) -> in
             held.callback(history.close)
         if companion is not None:
             start = replace(start, served_at=held.enter_context(companion(engine)))
-        return _run(SpecchatApp(engine, history, start, fault, permission))
-
-
-def _run(app: SpecchatApp) -> int:
-    with app.exit_signals.handled():
+        app = SpecchatApp(engine, history, start, fault, permission)
+        held.enter_context(app.exit_signals.handled())
         try:
             app.run()
         finally:
-            app.engine.close(_QUIT_SECONDS)
+            engine.close(_QUIT_SECONDS)
         if app.exit_signals.code is not None:
             return app.exit_signals.code
         if app.crash is not None:

@@ -355,17 +355,20 @@ class ChatScreen(Screen[None]):
     def action_select_last(self, role: str = "") -> None:
         self.view.select_last(role)
 
-    async def action_show_version(self, step: int) -> None:
-        """Show another version of the last message that has several; an answer in progress stays.
+    async def action_show_version(self, step: int, turn: Turn | None = None) -> None:
+        """Show the version after (1) or before (-1) that of a message.
 
-        A selected message's own keys switch it at any time.
+        turn: the message; None for the last one that has several, while no answer is in progress.
         """
-        if self.view.follows_answer:
-            return
-        versions = self.view.dialogue.versions
-        several = (turn for turn in reversed(self.view.dialogue.turns) if len(versions(turn)) > 1)
-        if (turn := next(several, None)) is not None:
+        if turn is None and not self.view.follows_answer:
+            dialogue = self.view.dialogue
+            several = (one for one in dialogue.turns[::-1] if len(dialogue.versions(one)) > 1)
+            turn = next(several, None)
+        if turn is not None:
             await self.view.show_version(turn, step)
+
+    def action_edit_question(self, turn: Turn) -> None:
+        self.view.edit_question(turn)
 
     def action_focus_welcome(self) -> None:
         for welcome in self.query(Welcome):

@@ -4,7 +4,6 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import ClassVar, cast
 
@@ -16,7 +15,6 @@ from textual.binding import Binding
 from textual.color import Color
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
@@ -67,13 +65,6 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     """
     )
 
-    @dataclass
-    class VersionWanted(Message):
-        """Another version of a turn should be shown: step 1 for the next, -1 for the one before."""
-
-        turn: Turn
-        step: int
-
     def __init__(self, turn: Turn) -> None:
         super().__init__()
         self.turn = turn
@@ -99,7 +90,7 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
         """The row that a place of the text stands in, from the top of the message."""
 
     def action_version(self, step: int) -> None:
-        self.post_message(self.VersionWanted(self.turn, step))
+        self.post_message(Wanted("show_version", step, self.turn))
 
     def on_click(self, event: events.Click) -> None:
         """Show the version before or after, where its side of the label is clicked, in a ring."""
@@ -296,10 +287,6 @@ class QuestionView(MessageView):
     QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
     """
 
-    @dataclass
-    class EditWanted(Message):
-        turn: Turn
-
     def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
         super().__init__(turn)
         self._count_tokens = count_tokens
@@ -366,7 +353,7 @@ class QuestionView(MessageView):
         return max(0, len(before.wrap(max(1, self._text.size.width))) - 1)
 
     def action_edit(self) -> None:
-        self.post_message(self.EditWanted(self.turn))
+        self.post_message(Wanted("edit_question", self.turn))
 
 
 class CallView(MessageView):

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from textual import on
 from textual.widget import Widget
 
 from app.ahead.expected import Expected
@@ -24,7 +23,6 @@ from app.history.records import Queued, title_of
 from app.settings.answering import Answering
 from app.tui.chat.answer import AnswerView
 from app.tui.chat.lines import WARNING, Card
-from app.tui.chat.messages import MessageView, QuestionView
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.reading import Reading, pastes_of
 from app.tui.chat.shown import ShownChat
@@ -399,16 +397,6 @@ class ChatView(ShownChat):
             self.edited = question
             self._refresh_views()
             self._give_back(question, question)
-
-    @on(QuestionView.EditWanted)
-    def _edit_wanted(self, event: QuestionView.EditWanted) -> None:
-        event.stop()
-        self.edit_question(event.turn)
-
-    @on(MessageView.VersionWanted)
-    async def _version_wanted(self, event: MessageView.VersionWanted) -> None:
-        event.stop()
-        await self.show_version(event.turn, event.step)
 
     async def reload(self) -> None:
         """Show what was done to this chat elsewhere; a new chat if it is gone."""

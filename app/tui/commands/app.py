@@ -99,8 +99,10 @@ class Commands:
         """Show a list, and give what is chosen from it to a command; "": it is a command itself."""
 
         def carry_out(chosen: object) -> None:
-            if chosen is not None:
-                self.perform(*filter(None, (name, str(chosen))))
+            if chosen is not None and name:
+                self.perform(name, str(chosen))
+            elif chosen is not None:
+                self.view.post_message(Wanted("begin", chosen))
 
         self.app.push_screen(screen, carry_out)
 
@@ -208,12 +210,7 @@ class AppCommands(Commands):
         from app.tui.screens.lists import PickScreen
 
         items = {action.name: (action.title, self._ways_to(action)) for action in ACTIONS}
-
-        def begin(chosen: str | None) -> None:
-            if chosen is not None:
-                self.view.post_message(Wanted("begin", chosen))
-
-        self.app.push_screen(PickScreen("Commands", items), begin)
+        self.choose(PickScreen("Commands", items))
 
     def _ways_to(self, action: Action) -> str:
         """The key and the slash commands of an action, such as "Ctrl+N  /new /clear"."""

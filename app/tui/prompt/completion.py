@@ -1,10 +1,8 @@
 """Suggestions above the prompt: slash commands, their arguments, and file names."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -31,10 +29,6 @@ COMMAND, FILE, ARGUMENT, SENT = "/", "@", "=", "@ "
 
 class Completion(OptionList):
     """Completions of what is typed at the cursor; hidden while there are none."""
-
-    @dataclass
-    class Clicked(Message):
-        suggestion: str
 
     app = typed_app
     can_focus = False
@@ -135,14 +129,9 @@ class Completion(OptionList):
         self.display = bool(kind)
         self._store.completing = kind
 
-    def pick(self) -> str:
-        return self._close(self.get_option_at_index(self.highlighted or 0))
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        self.post_message(self.Clicked(self._close(event.option)))
-
-    def _close(self, option: Option) -> str:
+    def pick(self, option: Option | None = None) -> str:
+        """Hide the suggestions, and return one: that which is highlighted, or was clicked."""
+        option = option or self.get_option_at_index(self.highlighted or 0)
         self._show("")
         self._completed = "", ""
         return option.id or ""

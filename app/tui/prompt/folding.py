@@ -54,7 +54,8 @@ class Attached:
         suffixes = chain([""], (f", {number}" for number in count(2)))
         names = (f"[{what} {counted}{suffix}]" for suffix in suffixes)
         name = next(name for name in names if name not in self._pastes and name not in around)
-        self._add(name, text)
+        self._pastes[name] = text
+        self._compile()
         return name
 
     def folded_as(self, pasted: str, text: str) -> str | None:
@@ -109,10 +110,6 @@ class Attached:
         self._pastes.clear()
         self._files.clear()
         self._placeholders = None
-
-    def _add(self, name: str, text: str) -> None:
-        self._pastes[name] = text
-        self._compile()
 
     def _compile(self) -> None:
         self._placeholders = _alternatives(self._pastes) if self._pastes else None

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Static, TextArea
+from textual.widgets import OptionList, Static, TextArea
 
 from app.actions import awaiting_argument
 from app.ahead.expected import ends_sentence
@@ -62,13 +62,10 @@ class TokenCounts:
 
     @property
     def is_counting(self) -> bool:
-        attached = (one for one in self._counts.values() if not isinstance(one, str))
         is_behind = self._typed is not None and self._typed_text != self._written.text
-        return (
-            self.is_reading
-            or is_behind
-            or any(not one.done() for one in (*attached, *self._typed_counts))
-        )
+        counts = (*self._counts.values(), self._typed or "")
+        is_under_way = any(not isinstance(one, str) and not one.done() for one in counts)
+        return self.is_reading or is_behind or is_under_way
 
     @property
     def is_reading(self) -> bool:
@@ -138,10 +135,6 @@ class TokenCounts:
             f"{names[1]}{verdict}",
             verdict.removeprefix(" · "),
         ]
-
-    @property
-    def _typed_counts(self) -> list[Future[int]]:
-        return [] if self._typed is None else [self._typed]
 
     def _of(self, one: Attachment) -> _Count:
         text = one.text
@@ -283,10 +276,10 @@ class Prompt(Vertical):
         rows = (AttachmentRow(one, count, is_unfolded=True) for one in attached)
         await self.mount(*rows, before=self.area)
 
-    @on(Completion.Clicked)
-    def _complete(self, event: Completion.Clicked) -> None:
+    @on(OptionList.OptionSelected)
+    def _complete(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.area.complete(event.suggestion, run=True)
+        self.area.complete(self._completion.pick(event.option), run=True)
 
     def _count(self) -> None:
         written = self.area.written

@@ -173,14 +173,16 @@ class ModelsScreen(SearchScreen[str | None]):
         return Row(model.name, lambda width, is_focused: self._line(model, width, is_focused))
 
     def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
-        mark, style = self._mark(model)
-        lead = lead_of(is_focused, mark, style)
+        lead = lead_of(is_focused, *self._mark(model))
         name = Content.styled(_shown_name(model), "bold" if is_focused else "")
         size = short_size(model.size_bytes) if model.size_bytes else "?"
+        style = self._state_style(model)
         if is_narrow(width + 2):
-            return self._narrow_line(model, width, lead, name, size)
+            room = width - 3 - _SIZE - _SHORT_SPEED - 2
+            state = right(self._short(model), _SHORT_SPEED, style)
+            return columns(lead, (name, room), right(size, _SIZE), state)
         speed = speed_words(model.speed, streams=model.fit is Fit.STREAMS)
-        state = Content.styled(self._state(model), self._state_style(model))
+        state = Content.styled(self._state(model), style)
         longest = max((len(each.name) for each in self._found.models), default=0)
         longest += 2 * bool(self._store.preferences.stars)
         room = min(max(_NAME, longest), _NAME + max(0, width - _WIDE))
@@ -192,13 +194,6 @@ class ModelsScreen(SearchScreen[str | None]):
             (Content(f"   {speed}"), _SPEED + 3),
             (state, left),
         )
-
-    def _narrow_line(
-        self, model: ListedModel, width: int, lead: tuple[Content, int], name: Content, size: str
-    ) -> Content:
-        room = width - 3 - _SIZE - _SHORT_SPEED - 2
-        state = right(self._short(model), _SHORT_SPEED, self._state_style(model))
-        return columns(lead, (name, room), right(size, _SIZE), state)
 
     def _short(self, model: ListedModel) -> str:
         if model.name in self._store.downloads:

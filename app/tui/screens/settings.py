@@ -433,10 +433,8 @@ class SettingsScreen(ListScreen[str | None]):
 
     def _try(self, field: SettingField, value: Value, *, is_typed: bool = False) -> bool:
         """Change a setting, or tell in place of its explanation why it cannot be changed."""
-        wanted: Value | None = value
         try:
-            if is_typed:
-                wanted = self._editor.parsed(field.name, str(value))
+            wanted = self._editor.parsed(field.name, str(value)) if is_typed else value
         except SpecchatError as error:
             self._tell(field.label, field.wanted or error.why)
             return False
