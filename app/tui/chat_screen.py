@@ -121,9 +121,7 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.store = store
         self.changes = Changes()
-        self.view = ChatView(
-            engine, dialogue, defaults, store, self.changes, self._welcome, self._take_question
-        )
+        self.view = ChatView(engine, dialogue, defaults, store, self.changes, self._take_question)
         self.prompt = Prompt(store, engine.count)
         self.panel = Panel(store)
         self.downloads = Downloads(store)
@@ -152,9 +150,6 @@ class ChatScreen(Screen[None]):
         yield FindBar(self.view)
         yield self.prompt
         yield KeysBar(self.store)
-
-    def _welcome(self) -> Widget:
-        return Welcome(self.store, self._engine, self.view.dialogue.history)
 
     def on_mount(self) -> None:
         self.prompt.area.write(self._composer_draft.left, self._composer_draft.attachments)
@@ -369,6 +364,9 @@ class ChatScreen(Screen[None]):
 
     def action_edit_question(self, turn: Turn) -> None:
         self.view.edit_question(turn)
+
+    async def action_look(self) -> None:
+        await self.prompt.look()
 
     def action_focus_welcome(self) -> None:
         for welcome in self.query(Welcome):

@@ -1,7 +1,7 @@
 """A chat on the screen: its messages, calls of tools, errors, and what an empty chat shows."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widget import Widget
 
 from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
@@ -28,6 +27,7 @@ from app.tui.chat.messages import CallView, MessageView, QuestionView, text_widt
 from app.tui.chat.pending import PendingAnswer, Several, live_line, without_panel_figures
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
+from app.tui.welcome import Welcome
 from app.tui.widgets import typed_app
 from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined, quoted_title
 from app.wording import CONTINUES, without_continuation
@@ -51,7 +51,7 @@ _AROUND = 10
 class ShownChat(Vertical):
     """Transcript of a chat, whose answers may call tools, and what stands around it.
 
-    defaults: settings of chats that have none of their own. welcome: makes what an empty chat has.
+    defaults: settings of chats that have none of their own.
     """
 
     app = typed_app
@@ -72,7 +72,6 @@ class ShownChat(Vertical):
         defaults: Answering,
         store: Store,
         changes: Changes,
-        welcome: Callable[[], Widget],
     ) -> None:
         super().__init__()
         self.dialogue = dialogue
@@ -97,12 +96,11 @@ class ShownChat(Vertical):
         """The question that is edited in the prompt."""
         self.engine = engine
         self.store = store
-        self._welcome = welcome
         self._instructions = InstructionsLine()
         self._queue = QueueView()
         self._cards = Vertical(id="cards")
         self.transcript = Transcript(self._make_view, self._instructions, self._cards, self._queue)
-        self._greeting: Widget | None = None
+        self._greeting: Welcome | None = None
         """The welcome, while the chat is empty."""
         self._answers: dict[Turn, Answer] = {}
         """Answers of this session to this chat, whose figures the panel can show."""
@@ -229,7 +227,7 @@ class ShownChat(Vertical):
         has_lines = bool(self._cards.children) or self._instructions.display
         self.transcript.display = not is_empty or has_lines
         if is_empty and self._greeting is None:
-            self._greeting = self._welcome()
+            self._greeting = Welcome(self.store, self.engine, self.dialogue.history)
             self._greeting.add_class("greeting")
             self.mount(self._greeting, before=self.transcript)
         elif not is_empty and self._greeting is not None:

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from textual.widget import Widget
-
 from app.ahead.expected import Expected
 from app.chat.attachments import Attachment, AttachmentKind, Attachments, with_pastes
 from app.chat.conversation import Conversation, ReplyOptions
@@ -69,10 +67,9 @@ class ChatView(ShownChat):
         defaults: Answering,
         store: Store,
         changes: Changes,
-        welcome: Callable[[], Widget],
         give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
-        super().__init__(engine, dialogue, defaults, store, changes, welcome)
+        super().__init__(engine, dialogue, defaults, store, changes)
         self.session = SessionSpeedup()
         """All answers since the start, to this chat and others."""
         self._give_back = give_back

@@ -173,9 +173,7 @@ class AppCommands(Commands):
     def help(self) -> None:
         from app.tui.screens.help import HelpScreen
 
-        self.app.push_screen(
-            HelpScreen(self.store.preferences, self.app.focused, self.store.served_at)
-        )
+        self.app.push_screen(HelpScreen(self.store, self.app.focused))
 
     def panel(self) -> None:
         """Show the panel, then its details, then neither."""

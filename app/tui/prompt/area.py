@@ -59,11 +59,6 @@ class Cleared(Message):
 
 
 @dataclass
-class LookWanted(Message):
-    """What is attached is to be shown, or hidden again."""
-
-
-@dataclass
 class TextFollowed(Message):
     """What is typed is known anew, with the files that it names; a few times a second."""
 
@@ -390,9 +385,6 @@ class PromptArea(FoldingArea):
             self.post_message(Wanted("perform", "quit"))
         else:
             self.quits_next = True
-
-    def action_look(self) -> None:
-        self.post_message(LookWanted())
 
     def action_copy(self) -> None:
         if not self.selected_text:

@@ -23,7 +23,7 @@ from app.printable import one_line
 from app.tui import wording
 from app.tui.chat.messages import AttachmentRow
 from app.tui.keymap import sending_key
-from app.tui.prompt.area import LookWanted, PromptArea, TextFollowed
+from app.tui.prompt.area import PromptArea, TextFollowed
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
@@ -265,10 +265,8 @@ class Prompt(Vertical):
         if not has_text or ends_sentence(self.area.text):  # Enter may follow
             self._count()
 
-    @on(LookWanted)
-    async def _look(self, event: LookWanted) -> None:
+    async def look(self) -> None:
         """Show what is attached, in full, until another click or another text."""
-        event.stop()
         if shown := self.query(AttachmentRow):
             await shown.remove()
             return
@@ -305,7 +303,7 @@ class Prompt(Vertical):
         self.area.set_class(is_long or title.startswith("✕"), "-fault")
         if title != self._shown_title:
             self._shown_title = title
-            self.area.border_title = Content(title).stylize(clickable("look"))
+            self.area.border_title = Content(title).stylize(clickable("screen.look"))
 
     def _show_fault(self, whole: str) -> None:
         if whole != self._shown_fault:

@@ -10,12 +10,12 @@ from textual.widget import Widget
 from textual.widgets import Static, TextArea
 
 from app.actions import ACTIONS, Action
-from app.settings.in_effect import Preferences, ServedAt
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
 from app.tui.panel.graph import TERMS, Helpable
 from app.tui.panel.panel import Panel
 from app.tui.screens.lists import PageScreen
+from app.tui.store import Store
 from app.tui.widgets import ByWidth, is_narrow
 
 _INDENT = 2
@@ -53,24 +53,16 @@ _PANEL: Lines = (
 
 
 class HelpScreen(PageScreen):
-    """Explains keys, commands and terms; focused: the widget whose keys come first.
-
-    served_at: where other programs reach the model, None if nowhere.
-    """
+    """Explains keys, commands and terms; focused: the widget whose keys come first."""
 
     BINDINGS: ClassVar = [Binding("f1", "dismiss", show=False)]
     DEFAULT_CSS: ClassVar[str] = "HelpScreen VerticalScroll { overflow-y: scroll; }"
 
-    def __init__(
-        self,
-        preferences: Preferences,
-        focused: Widget | None = None,
-        served_at: ServedAt | None = None,
-    ) -> None:
+    def __init__(self, store: Store, focused: Widget | None = None) -> None:
         page = Static(ByWidth(lambda width: Content("\n").join(self._lines(width))))
         super().__init__("Help", page)
-        self._served_at = served_at
-        self._preferences = preferences
+        self._served_at = store.served_at
+        self._preferences = store.preferences
         self._focused = focused
 
     def _lines(self, width: int) -> Iterator[Content]:

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import Event
+from typing import cast
 
 import pytest
+from textual import on
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, Changes, Turn
@@ -21,6 +22,7 @@ from app.tui.chat.messages import MessageView
 from app.tui.chat.view import ChatView
 from app.tui.look import register_themes
 from app.tui.store import Store
+from app.tui.widgets import Wanted
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.small_app import Driven
@@ -44,7 +46,6 @@ class ViewApp(App[None]):
             answering,
             self.store,
             self.changes,
-            lambda: Static("Welcome."),
             self._take,
         )
         self.returned: list[str] = []
@@ -52,6 +53,12 @@ class ViewApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield self.view
+
+    @on(Wanted)
+    async def _switch(self, event: Wanted) -> None:
+        if event.action == "show_version":
+            step, turn = cast("tuple[int, Turn]", event.arguments)
+            await self.view.show_version(turn, step)
 
     def _take(self, question: Turn, edited: Turn | None) -> None:
         if edited is None:

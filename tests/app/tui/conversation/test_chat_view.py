@@ -41,9 +41,9 @@ def labels(chat: Chat) -> list[str]:
 
 
 async def test_regenerating_adds_an_answer_and_can_be_undone(chat: Chat) -> None:
-    assert "Welcome." in chat.shown
+    assert "Everything runs on this machine." in chat.shown
     await chat.ask("hello")
-    assert "Welcome." not in chat.shown
+    assert "Everything runs on this machine." not in chat.shown
     first = chat.messages[-1].turn
     await chat.view.regenerate()
     await chat.idle()

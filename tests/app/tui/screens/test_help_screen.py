@@ -14,6 +14,7 @@ from app.actions import ACTIONS
 from app.settings.in_effect import Preferences
 from app.tui.panel.graph import TERMS
 from app.tui.screens.help import HelpScreen
+from app.tui.store import Store
 from tests.fixtures.screen_text import screen_text
 from tests.fixtures.small_app import Shown, SmallApp, compare_screen, small_app
 
@@ -33,7 +34,7 @@ async def helping(
     preferences: Preferences = PREFERENCES,
 ) -> AsyncIterator[Shown]:
     async with small_app(size) as shown:
-        await shown.open(HelpScreen(preferences, focused))
+        await shown.open(HelpScreen(Store(preferences), focused))
         await shown.pilot.pause()
         yield shown
 
@@ -66,7 +67,7 @@ async def test_its_first_picture_is_the_whole_page() -> None:
 
     app = Painted()
     async with app.run_test() as pilot:
-        await app.push_screen(HelpScreen(PREFERENCES))
+        await app.push_screen(HelpScreen(Store(PREFERENCES)))
         await pilot.pause()
         assert "In the prompt" in next(one for one in pictures if "╭─ Help" in one)
 
