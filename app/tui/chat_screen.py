@@ -126,7 +126,7 @@ class ChatScreen(Screen[None]):
         self.panel = Panel(store)
         self.downloads = Downloads(store)
         self._engine = engine
-        self.writer = StoreWriter(store, engine, self.view)
+        self.writer = StoreWriter(self.view)
         self._faults = FaultReports(self.view, notices)
         self._composer_draft = ComposerDraft(engine.paths)
         self._cleared = ClearedTexts(engine.paths.cleared)

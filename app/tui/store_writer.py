@@ -6,12 +6,11 @@ from dataclasses import replace
 from app.chat.sources import sources_of
 from app.dialogue.tree import USER
 from app.engine.answer import Answer
-from app.engine.engine import Engine
 from app.engine.metrics import ReplyMetrics, SessionSpeedup
 from app.engine.status import Loaded
 from app.tui import wording
 from app.tui.chat.view import ChatView
-from app.tui.store import Live, Second, Store
+from app.tui.store import Live, Second
 from decoding.telemetry import DrafterStatistics
 
 _SECONDS = 60
@@ -99,10 +98,8 @@ class _Seconds:
 class StoreWriter:
     """Looks at engine and chat when it is told to; the store tells its watchers what changed."""
 
-    def __init__(self, store: Store, engine: Engine, view: ChatView) -> None:
-        self._store = store
-        self._engine = engine
-        self._view = view
+    def __init__(self, view: ChatView) -> None:
+        self._store, self._engine, self._view = view.store, view.engine, view
         self._figures = LiveFigures()
 
     def write(self) -> None:

@@ -1,7 +1,7 @@
 """A chat on the screen: its messages, calls of tools, errors, and what an empty chat shows."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ from app.dialogue.libraries import Libraries, vectors_of
 from app.dialogue.tree import ASSISTANT, USER, Changes, Turn, called, path_to, sources_for
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
+from app.engine.metrics import SessionSpeedup
 from app.engine.status import Phase
 from app.printable import one_line
 from app.settings.answering import ALLOWED, Answering
@@ -51,7 +52,9 @@ _AROUND = 10
 class ShownChat(Vertical):
     """Transcript of a chat, whose answers may call tools, and what stands around it.
 
-    defaults: settings of chats that have none of their own.
+    defaults: settings of chats that have none of their own. give_back: puts a question that was not
+    answered back into the prompt, and keeps it there before it leaves the chat; with the question
+    that it is an edit of, None if it is new.
     """
 
     app = typed_app
@@ -59,7 +62,7 @@ class ShownChat(Vertical):
     ShownChat { height: 1fr; }
     ShownChat #cards { height: auto; }
     ShownChat.-empty > Transcript { height: auto; max-height: 60%; }
-    ShownChat.-empty > .greeting { height: 1fr; }
+    ShownChat.-empty > Welcome { height: 1fr; }
     """
 
     class Changed(Message):
@@ -72,6 +75,7 @@ class ShownChat(Vertical):
         defaults: Answering,
         store: Store,
         changes: Changes,
+        give_back: Callable[[Turn, Turn | None], None],
     ) -> None:
         super().__init__()
         self.dialogue = dialogue
@@ -81,9 +85,14 @@ class ShownChat(Vertical):
         servers = Servers(engine.paths.servers, is_offline=engine.options.offline)
         self.toolbox = Toolbox(servers, self._roots)
         self._told_faults: list[ToolError] = []
-        self._changes = changes
+        self._reported_note = ""
+        self._changes, self._give_back = changes, give_back
         self._changing = asyncio.Lock()
         """Held while turns are added or shown, so that two actions never mix."""
+        self.session = SessionSpeedup()
+        """All answers since the start, to this chat and others."""
+        self._unsaved: list[Dialogue] = []
+        """Chats that are no longer shown and could not be saved yet."""
         self.growing: list[PendingAnswer] = []
         """The answers in progress, also in chats that were left; the first was asked first."""
         self.calling: tuple[Turn, Future[str]] | None = None
@@ -228,7 +237,6 @@ class ShownChat(Vertical):
         self.transcript.display = not is_empty or has_lines
         if is_empty and self._greeting is None:
             self._greeting = Welcome(self.store, self.engine, self.dialogue.history)
-            self._greeting.add_class("greeting")
             self.mount(self._greeting, before=self.transcript)
         elif not is_empty and self._greeting is not None:
             self._greeting.remove()
@@ -383,7 +391,7 @@ class ShownChat(Vertical):
             self._call(waiting[0])
         elif not waiting and self.dialogue.rounds() >= MOST_ROUNDS:
             what = f"{MOST_ROUNDS} answers in a row have called tools"
-            await self._show_card(Card(what, CONTINUES, mark=WARNING))
+            await self.show_notice(what, CONTINUES)
         elif not waiting:
             self._ask(self.dialogue.add(ASSISTANT, ""))
         await self._show(follow=True)

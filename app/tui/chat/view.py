@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from app.ahead.expected import Expected
@@ -11,20 +11,15 @@ from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.read_all import Plan
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked
-from app.dialogue.tree import ASSISTANT, TOOL, USER, Change, Changes, Turn, path_to
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Change, Turn, path_to
 from app.engine.answer import Answer
-from app.engine.engine import Engine
-from app.engine.metrics import SessionSpeedup
 from app.engine.status import Phase
 from app.history import HistoryError
 from app.history.records import Queued, title_of
-from app.settings.answering import Answering
 from app.tui.chat.answer import AnswerView
-from app.tui.chat.lines import WARNING, Card
 from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.reading import Reading, pastes_of
 from app.tui.chat.shown import ShownChat
-from app.tui.store import Store
 from app.tui.widgets import in_turn
 from app.tui.wording import counted, joined, quoted_title, remedy_here
 from app.wording import CONTINUES
@@ -54,28 +49,7 @@ BUSY = "your question waits for", "an answer is in progress"
 
 
 class ChatView(ShownChat):
-    """A chat that goes on: questions go to the engine, answers are shown and saved as they grow.
-
-    give_back: puts a question that was not answered back into the prompt, and keeps it there before
-    it leaves the chat; with the question that it is an edit of, None if it is new.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        dialogue: Dialogue,
-        defaults: Answering,
-        store: Store,
-        changes: Changes,
-        give_back: Callable[[Turn, Turn | None], None],
-    ) -> None:
-        super().__init__(engine, dialogue, defaults, store, changes)
-        self.session = SessionSpeedup()
-        """All answers since the start, to this chat and others."""
-        self._give_back = give_back
-        self._unsaved: list[Dialogue] = []
-        """Chats that are no longer shown and could not be saved yet."""
-        self._reported_note = ""
+    """A chat that goes on: questions go to the engine, answers are shown and saved as they grow."""
 
     async def on_mount(self) -> None:
         self.watch(self.store, "is_panel_shown", self._refresh_views)
@@ -613,7 +587,7 @@ class ChatView(ShownChat):
             self.app.notify(f"Nothing was added: {matches}the model considers it complete.")
         elif ended_by_itself and answer.note and answer.note != self._reported_note:
             self._reported_note = answer.note
-            await self._show_card(Card(answer.note, mark=WARNING))
+            await self.show_notice(answer.note)
         several = self.several
         if several is not None and pending.turn in several.turns:
             self._note_end(several, pending)
@@ -714,7 +688,7 @@ class ChatView(ShownChat):
         remedy = remedy_here(error)
         if not pending.is_unbegun:
             remedy = " · ".join(filter(None, [CONTINUES, remedy]))
-        await self._show_card(Card(error.summary, remedy))
+        await self.show_fault(error.summary, remedy)
         self._faulted = pending.turn
 
     def _follow_editing(self) -> None:

@@ -46,7 +46,7 @@ class Dialog(Vertical):
     def __init__(self, title: str, *keys: str) -> None:
         super().__init__()
         self.auto_links = False
-        self._title = title
+        self._title = one_line(title)
         self._facts: tuple[str, ...] = ()
         self._keys = keys
 
@@ -131,8 +131,7 @@ class PageScreen(ModalScreen[None]):
         self._scroll = VerticalScroll(*parts)
 
     def compose(self) -> ComposeResult:
-        with Dialog("", "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc") as dialog:
-            dialog.show_title(self._title)
+        with Dialog(self._title, "↑ ↓ Page Up Page Down scroll · Esc back", "↑ ↓ scroll · Esc"):
             yield self._scroll
 
     def on_mount(self) -> None:
