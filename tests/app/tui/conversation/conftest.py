@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import Event
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from textual import on
@@ -55,10 +55,12 @@ class ViewApp(App[None]):
         yield self.view
 
     @on(Wanted)
-    async def _switch(self, event: Wanted) -> None:
+    async def _do(self, event: Wanted) -> None:
+        arguments = cast("tuple[Any, ...]", event.arguments)
         if event.action == "show_version":
-            step, turn = cast("tuple[int, Turn]", event.arguments)
-            await self.view.show_version(turn, step)
+            await self.view.show_version(*reversed(arguments))
+        elif event.action == "edit_question":
+            self.view.edit_question(*arguments)
 
     def _take(self, question: Turn, edited: Turn | None) -> None:
         if edited is None:
