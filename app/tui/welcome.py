@@ -1,5 +1,6 @@
 """What an empty chat shows: the last chats to go on with, or models for the first run."""
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -216,15 +217,12 @@ class Welcome(Vertical):
             self._looked_for = loaded
             self._look(loaded)
 
-    @work(thread=True, exclusive=True)
-    def _look(self, loaded: Loaded) -> None:
+    @work(exclusive=True)
+    async def _look(self, loaded: Loaded) -> None:
         from backends.engines.engine_facts import idle_card
 
-        offer = offer_of(self._engine, loaded)
-        self.app.call_from_thread(self._take, offer, idle_card())
-
-    def _take(self, offer: Offer | None, idle_card: str | None) -> None:
-        self._offer, self._idle_card = offer, idle_card
+        self._offer = await asyncio.to_thread(offer_of, self._engine, loaded)
+        self._idle_card = await asyncio.to_thread(idle_card)
         self._show()
 
     def _show(self) -> None:

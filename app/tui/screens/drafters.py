@@ -1,5 +1,6 @@
 """The drafters for the loaded model: what each is, what was accepted, and what it costs."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -156,15 +157,13 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
     def on_resize(self) -> None:
         self._show()
 
-    @work(thread=True)
-    def _look(self) -> None:
+    @work
+    async def _look(self) -> None:
+        ranking, fault = None, ""
         try:
-            ranking, fault = self._engine.drafters(), ""
+            ranking = await asyncio.to_thread(self._engine.drafters)
         except SpecchatError as error:
-            ranking, fault = None, str(error)
-        self.app.call_from_thread(self._take, ranking, fault)
-
-    def _take(self, ranking: Ranking | None, fault: str) -> None:
+            fault = str(error)
         if self._ranking is None:  # else everything was measured before
             self._ranking, self._fault = ranking, fault
             self._show()

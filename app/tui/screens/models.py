@@ -1,5 +1,6 @@
 """The model picker: models on this machine, and those to download."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -120,15 +121,11 @@ class ModelsScreen(SearchScreen[str | None]):
         self._query.placeholder = _SEARCHES[is_short]
         self._show()
 
-    @work(thread=True)
-    def _look(self) -> None:
-        found = self._list_models()
-        self.app.call_from_thread(self._take, found)
-
-    def _take(self, found: ModelList) -> None:
-        self._found = found
+    @work
+    async def _look(self) -> None:
+        self._found = await asyncio.to_thread(self._list_models)
         self._show()
-        self._rows.highlight(found.loaded)
+        self._rows.highlight(self._found.loaded)
 
     @on(Input.Changed)
     def _search(self) -> None:
