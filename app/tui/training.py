@@ -21,7 +21,7 @@ from app.loading.select import lasting_name
 from app.paths import Paths
 from app.printable import printable
 from app.training.run import Begun, unfinished
-from app.tui.screens.lists import ListScreen, more_row
+from app.tui.lists import ListScreen, more_row
 from backends.base import DownloadStoppedError, SpecchatError
 from models.reference import Reference
 

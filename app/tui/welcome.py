@@ -20,7 +20,7 @@ from app.history import Chat, History, HistoryError
 from app.printable import one_line
 from app.settings import file
 from app.tui.downloads import models_here
-from app.tui.screens.lists import CURSOR, Row, RowList, columns, right, text_row
+from app.tui.lists import CURSOR, Row, RowList, columns, right, text_row
 from app.tui.store import Store
 from app.tui.widgets import Wanted, is_narrow, typed_app
 from app.wording import counted, relative_time

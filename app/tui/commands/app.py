@@ -205,7 +205,7 @@ class AppCommands(Commands):
         self.prompt.area.write(text, written.attachments)
 
     def commands(self) -> None:
-        from app.tui.screens.lists import PickScreen
+        from app.tui.lists import PickScreen
 
         items = {action.name: (action.title, self._ways_to(action)) for action in ACTIONS}
         self.choose(PickScreen("Commands", items))
@@ -276,7 +276,7 @@ class ModelCommands(Commands):
         self.engine.set_draft(text)
 
     def _use_remote(self, name: str) -> None:
-        from app.tui.screens.lists import PickScreen
+        from app.tui.lists import PickScreen
 
         if name:
             self.view.stop()  # what it has said is kept

@@ -20,7 +20,7 @@ from app.tui.chat.find import FindBar
 from app.tui.chat.markdown import Document
 from app.tui.commands.app import Commands, words
 from app.tui.keymap import sending_key
-from app.tui.screens.lists import PickScreen
+from app.tui.lists import PickScreen
 from app.tui.terminal import copy
 from app.tui.welcome import Welcome
 from app.tui.wording import counted, quoted_title

@@ -18,8 +18,8 @@ from app.tools.mcp_servers import Servers
 from app.tools.toolbox import FILES, OFF, chosen_names
 from app.tui.commands.app import ModelCommands
 from app.tui.keymap import THEMES, check_theme
+from app.tui.lists import PickScreen
 from app.tui.look import DARK, LIGHT
-from app.tui.screens.lists import PickScreen
 from backends.base import UsageError
 from backends.chat.reply_form import EFFORTS
 

@@ -19,7 +19,7 @@ from app.history.store import remove_chat
 from app.learned.registered import taught_by
 from app.paths import Paths
 from app.printable import one_line
-from app.tui.screens.lists import (
+from app.tui.lists import (
     CURSOR,
     Row,
     SearchScreen,

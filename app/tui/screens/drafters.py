@@ -15,9 +15,7 @@ from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.drafting.drafter_spec import LOOKUP, NGRAM, RETRIEVAL
 from app.engine.engine import Engine
 from app.printable import one_line
-from app.tui.look import kind_of
-from app.tui.panel.figures import bar
-from app.tui.screens.lists import (
+from app.tui.lists import (
     ListScreen,
     Row,
     columns,
@@ -25,6 +23,8 @@ from app.tui.screens.lists import (
     more_row,
     text_row,
 )
+from app.tui.look import kind_of
+from app.tui.panel.figures import bar
 from app.tui.store import Store
 from app.tui.widgets import MUTED, is_narrow
 from app.tui.wording import SEPARATOR, rate

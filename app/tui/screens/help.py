@@ -12,9 +12,9 @@ from textual.widgets import Static, TextArea
 from app.actions import ACTIONS, Action
 from app.tui.keymap import keys_of
 from app.tui.keys_bar import shown_key
+from app.tui.lists import PageScreen
 from app.tui.panel.graph import TERMS, Helpable
 from app.tui.panel.panel import Panel
-from app.tui.screens.lists import PageScreen
 from app.tui.store import Store
 from app.tui.widgets import ByWidth, is_narrow
 

@@ -25,7 +25,7 @@ from app.loading.model_list import (
 from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
-from app.tui.screens.lists import (
+from app.tui.lists import (
     Row,
     SearchScreen,
     columns,

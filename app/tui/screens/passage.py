@@ -10,7 +10,7 @@ from textual.widgets import Static
 from app.chat.sources import Source
 from app.documents.document import read
 from app.printable import printable
-from app.tui.screens.lists import PageScreen
+from app.tui.lists import PageScreen
 from backends.base import SpecchatError
 
 _AROUND = 40_000

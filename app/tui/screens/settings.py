@@ -20,7 +20,7 @@ from app.printable import one_line
 from app.settings.answering import PRESET
 from app.settings.catalogue import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE, Value
 from app.tui.keymap import THEMES
-from app.tui.screens.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
+from app.tui.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
 from app.tui.widgets import is_narrow
 from backends.base import SpecchatError

@@ -13,9 +13,9 @@ from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import QuestionView
 from app.tui.chat.transcript import Transcript
 from app.tui.chat_screen import ChatScreen
+from app.tui.lists import Dialog
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.drafters import DraftersScreen
-from app.tui.screens.lists import Dialog
 from app.tui.screens.models import ModelsScreen
 from tests.app.tui.conftest import ALL, WORDS, Chat, Chatting
 from tests.fixtures.screen_text import screen_text, settled_text

@@ -12,8 +12,8 @@ from app.actions import ACTIONS, unknown_command
 from app.paths import Paths
 from app.tui.chat_screen import ChatScreen
 from app.tui.commands.app import editor_command
+from app.tui.lists import PickScreen
 from app.tui.prompt.completion import Completion
-from app.tui.screens.lists import PickScreen
 from app.tui.screens.settings import SettingsScreen
 from decoding.constraint.grammar import Grammar, GrammarKind
 from tests.app.tui.conftest import WORDS, Chat, Chatting

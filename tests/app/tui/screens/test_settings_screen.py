@@ -14,7 +14,7 @@ from app.settings import file
 from app.settings.answering import Answering
 from app.settings.catalogue import Value
 from app.settings.presets import Presets
-from app.tui.screens.lists import PickScreen, RowList
+from app.tui.lists import PickScreen, RowList
 from app.tui.screens.settings import SettingsScreen
 from backends.base import UsageError
 from decoding.sampling.distribution import SamplingSettings
