@@ -140,50 +140,35 @@ _ATTRIBUTES = {
 
 
 def hue_variables(theme: Theme, depth: ColourDepth) -> dict[str, str]:
-    if depth is ColourDepth.NONE:
-        plain = dict.fromkeys(Kind, _foreground(theme))
-        return _variables(plain, _ATTRIBUTES, _ATTRIBUTES)
+    foreground = theme.to_color_system().generate()["foreground"]
+    colours = dict.fromkeys(Kind, foreground)
+    full = half = _ATTRIBUTES
+    if depth is not ColourDepth.NONE:
+        full, half = _hues(theme, depth, Color.parse(foreground))
+        colours |= full
+        full, half = ({**styles, Kind.LOOKAHEAD: "underline"} for styles in (full, half))
+    return {
+        f"{name}-{kind}": values[kind]
+        for name, values in (("drafter", colours), ("drafted", full), ("fading", half))
+        for kind in Kind
+    }
+
+
+def _hues(
+    theme: Theme, depth: ColourDepth, foreground: Color
+) -> tuple[Mapping[Kind, str], Mapping[Kind, str]]:
+    """Colours of all kinds but lookahead: of new text, and a second later."""
     if theme.ansi:
-        return _with_underline(
-            theme, _NAMED, {kind: f"{name} dim" for kind, name in _NAMED.items()}
-        )
+        return _NAMED, {kind: f"{name} dim" for kind, name in _NAMED.items()}
     if depth is ColourDepth.SIXTEEN:
-        return _with_underline(theme, _BRIGHT if theme.dark else _NORMAL, _NORMAL)
+        return _BRIGHT if theme.dark else _NORMAL, _NORMAL
     backgrounds = _backgrounds(theme)
     colours = {
         kind: legible(Color.parse(colour), backgrounds, dark=theme.dark)
         for kind, colour in (_ON_DARK if theme.dark else _ON_LIGHT).items()
     }
-    foreground = Color.parse(_foreground(theme))
-    full = {kind: colour.hex for kind, colour in colours.items()}
     half = {kind: colour.blend(foreground, 0.5).hex for kind, colour in colours.items()}
-    return _with_underline(theme, full, half)
-
-
-def _with_underline(
-    theme: Theme, full: Mapping[Kind, str], half: Mapping[Kind, str]
-) -> dict[str, str]:
-    """Variables from the colours of all kinds but lookahead, which has an underline."""
-    underlined = {Kind.LOOKAHEAD: "underline"}
-    return _variables(
-        {**full, Kind.LOOKAHEAD: _foreground(theme)},
-        {**full, **underlined},
-        {**half, **underlined},
-    )
-
-
-def _variables(
-    colours: Mapping[Kind, str], styles: Mapping[Kind, str], faded: Mapping[Kind, str]
-) -> dict[str, str]:
-    return {
-        f"{name}-{kind}": values[kind]
-        for name, values in (("drafter", colours), ("drafted", styles), ("fading", faded))
-        for kind in Kind
-    }
-
-
-def _foreground(theme: Theme) -> str:
-    return theme.to_color_system().generate()["foreground"]
+    return {kind: colour.hex for kind, colour in colours.items()}, half
 
 
 def _backgrounds(theme: Theme) -> list[Color]:
