@@ -1,8 +1,8 @@
 """The list of chats: search, open, rename, remove, and undo."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self, TypeVar
+from functools import partial
+from typing import ClassVar, TypeVar
 
 from rich.cells import cell_len
 from textual import on
@@ -40,46 +40,33 @@ _TITLE_GAP = 2
 _FENCE = "```"
 
 
-@dataclass(frozen=True, slots=True)
-class ChatColumns:
-    title: int
-    state: int
-    model: int
-    time: int
+def chat_rows(chats: Sequence[Chat]) -> list[Row]:
+    """Rows: title, versions, model and time; on a narrow screen, title and time.
 
-    @classmethod
-    def of(cls, chats: Sequence[Chat]) -> Self:
-        return cls(
-            max((cell_len(_title(chat)) for chat in chats), default=0),
-            _STATE if any(map(_state, chats)) else 0,
-            max((cell_len(one_line(chat.model)) for chat in chats), default=0),
-            max(_LEAST_TIME, *(len(relative_time(chat.updated)) for chat in chats), 0),
-        )
+    Long titles get what versions, models and times leave free.
+    """
+    longest = max((cell_len(_title(chat)) for chat in chats), default=0)
+    longest_model = max((cell_len(one_line(chat.model)) for chat in chats), default=0)
+    times = max(_LEAST_TIME, *(len(relative_time(chat.updated)) for chat in chats), 0)
+    states = _STATE if any(map(_state, chats)) else 0
+    gap, blanks = (Content(""), 1), (Content(""), _TITLE_GAP)
 
-    def title_in(self, room: int) -> int:
-        """Columns of the titles: long ones get what states, models and times leave free."""
-        usual = min(_TITLE, room - _STATE - _LEAST_MODEL - self.time - 1)
-        free = room - self.state - min(self.model, _LEAST_MODEL) - self.time - 1
-        return max(usual, min(self.title + _TITLE_GAP, free))
+    def line(chat: Chat, width: int, is_focused: bool) -> Content:
+        room = width - _FRAME - times - 1
+        marker = (Content(f" {CURSOR} " if is_focused else "   "), 3)
+        title = Content.styled(_title(chat), "bold" if is_focused else "")
+        time = right(relative_time(chat.updated), times, "$text-muted")
+        if is_narrow(width):
+            return columns(marker, (title, room), gap, time, gap)
+        free = room - states - min(longest_model, _LEAST_MODEL)
+        usual = min(_TITLE, room - _STATE - _LEAST_MODEL)
+        titles = max(usual, min(longest + _TITLE_GAP, free))
+        versions = _STATE if titles <= _TITLE else states
+        state = (Content.styled(_state(chat), "$text-muted"), versions)
+        model = (Content.styled(one_line(chat.model), "$text-muted"), room - titles - versions)
+        return columns(marker, (title, titles - _TITLE_GAP), blanks, state, model, gap, time, gap)
 
-
-def chat_row(chat: Chat, width: int, is_focused: bool, needed: ChatColumns) -> Content:
-    """A row: title, versions, model and time; on a narrow screen, title and time."""
-    room = width - _FRAME
-    time_width = needed.time
-    marker = (Content(f" {CURSOR} " if is_focused else "   "), 3)
-    title = Content.styled(_title(chat), "bold" if is_focused else "")
-    time = right(relative_time(chat.updated), time_width, "$text-muted")
-    gap = (Content(""), 1)
-    if is_narrow(width):
-        return columns(marker, (title, room - time_width - 1), gap, time, gap)
-    title_width = needed.title_in(room)
-    state_width = _STATE if title_width <= _TITLE else needed.state
-    model_width = room - title_width - state_width - time_width - 1
-    state = (Content.styled(_state(chat), "$text-muted"), state_width)
-    model = (Content.styled(one_line(chat.model), "$text-muted"), model_width)
-    blanks = (Content(""), _TITLE_GAP)
-    return columns(marker, (title, title_width - _TITLE_GAP), blanks, state, model, gap, time, gap)
+    return [Row(str(chat.number), partial(line, chat)) for chat in chats]
 
 
 def _title(chat: Chat) -> str:
@@ -199,10 +186,8 @@ class ChatsScreen(SearchScreen[int | str | None]):
         if chats is None:
             return
         self._chats = {str(chat.number): chat for chat in chats}
-        needed = ChatColumns.of(chats)
-        rows = [_row(name, chat, needed) for name, chat in self._chats.items()]
         empty = "no chat found" if self._query.value.strip() else "no chats yet"
-        self._rows.show(rows or [text_row(f"   {empty}", "$text-muted")])
+        self._rows.show(chat_rows(chats) or [text_row(f"   {empty}", "$text-muted")])
         self._explain()
 
     @on(OptionList.OptionHighlighted)
@@ -356,7 +341,3 @@ class ChatsScreen(SearchScreen[int | str | None]):
         self._details.update(
             Content.styled(f" ✕ {one_line(error.what)}: {one_line(error.why)}", "$text-error")
         )
-
-
-def _row(name: str, chat: Chat, needed: ChatColumns) -> Row:
-    return Row(name, lambda width, is_focused: chat_row(chat, width, is_focused, needed))
