@@ -144,11 +144,11 @@ def test_a_wildcard_is_told_as_an_address_that_works_here(host: str) -> None:
 def test_the_app_is_told_where_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[SpecchatApp] = []
 
-    def note(app: SpecchatApp) -> int:
+    def note(app: SpecchatApp) -> None:
         begun.append(app)
-        return 7
+        app._return_code = 7
 
-    monkeypatch.setattr(tui, "_run", note)
+    monkeypatch.setattr(SpecchatApp, "run", note)
     ended: list[str] = []
     served_at = ServedAt("http://127.0.0.1:8377")
 
