@@ -23,7 +23,6 @@ from scripts.fuzzing.model_files import (
     Safetensors,
 )
 from scripts.fuzzing.stored_files import (
-    CatalogueKind,
     ChatDatabaseKind,
     IndexKind,
     JsonKind,
@@ -35,7 +34,7 @@ from scripts.fuzzing.stored_files import (
 
 _KINDS: tuple[Callable[[], Kind], ...] = (
     Gguf, Safetensors, MlxConfig, Engine, RecentModels, Heads, HeadFolders,
-    SettingsKind, CatalogueKind, JsonKind, NgramKind, SavedStateKind, IndexKind, ChatDatabaseKind,
+    SettingsKind, JsonKind, NgramKind, SavedStateKind, IndexKind, ChatDatabaseKind,
     TemplateKind,
 )  # fmt: skip
 KINDS: dict[str, Callable[[], Kind]] = {make().name: make for make in _KINDS}

@@ -66,7 +66,7 @@ def test_a_damaged_head_is_refused_by_name_or_sound(count: int) -> None:
 
 
 _OWN = {
-    "settings": 50, "catalogue": 25, "json": 30, "ngram": 25, "saved-state": 50, "index": 50,
+    "settings": 50, "json": 30, "ngram": 25, "saved-state": 50, "index": 50,
     "chat-database": 30, "template": 4,
 }  # fmt: skip
 
