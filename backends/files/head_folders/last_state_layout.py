@@ -27,15 +27,17 @@ _WEIGHT = ".weight"
 class LastStateLayout:
     """Shapes of a head.
 
-    names: of stored tensors by common names. width: of the model's states and its own.
-    draw_numbers: weights read to draft a token. has_map: whether it lists the tokens that it
-    drafts.
+    names: of stored tensors by common names. width: of the model's states and its own. numbers,
+    draw_numbers: all weights, and those read to draft a token. has_map: whether it lists the tokens
+    that it drafts.
     """
 
     names: dict[str, str]
     width: int
+    feed_forward: int
     heads: int
     n_vocab: int
+    numbers: int
     draw_numbers: int
     epsilon: float
     has_map: bool
@@ -70,8 +72,10 @@ def last_state_layout(head: StoredHead) -> LastStateLayout:
     return LastStateLayout(
         names=tensors.names,
         width=width,
+        feed_forward=feed_forward,
         heads=heads,
         n_vocab=n_vocab,
+        numbers=sum(sizes.values()),
         draw_numbers=output + (sum(sizes.values()) - output) // heads,
         epsilon=settings.positive("rms_norm_eps", 1e-5),
         has_map=MAP in tensors.by_name,
