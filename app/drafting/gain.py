@@ -90,11 +90,15 @@ def share_of(known: Acceptance) -> float | None:
 
 
 def judged_of(known: Acceptance, *, is_free: bool = False) -> tuple[float, float]:
-    kinds = "" if is_free else f":{ANY_POSITION}"
+    """Accepted and judged tokens at all temperatures, each once: counts by kind of text repeat it.
+
+    is_free: whether the drafter has a class for each kind of evidence.
+    """
     counts = [
         count
-        for kind, count in known.counts().items()
-        if kind.endswith(kinds) and is_lossless(kind)
+        for key, count in known.counts().items()
+        if (key.count(":") == 1 if is_free else key.endswith(f":{ANY_POSITION}"))
+        and is_lossless(key)
     ]
     return sum(count[0] for count in counts), sum(count[1] for count in counts)
 

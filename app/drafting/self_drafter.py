@@ -14,7 +14,6 @@ from decoding.drafters.lookahead import Jacobi, Lookahead, LookaheadShape
 from decoding.estimation.cost import CostModel, DraftCost, TreeCosts, TreeSize
 from decoding.planning.draft_length import predicted_speedup
 from decoding.planning.managed_drafter import ManagedDrafter
-from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import ModelFacts, facts_of
 from models.self_draft.recipe import Recipe, kept_share, weights_made
 from models.self_draft.self_draft_store import SelfDrafts
@@ -101,11 +100,6 @@ def own_file(info: ModelInfo, recipe: Recipe, paths: Paths, notify: Callable[[st
     return SelfDrafts(paths.self_drafts).get(
         info, recipe, lambda done, total: notify(f"{words}: {done} of {total}")
     )
-
-
-def key(info: ModelInfo, recipe: Recipe) -> str:
-    """Key in the acceptance memory of a self-drafter made from loaded weights."""
-    return fingerprint(info.path, recipe.slug)
 
 
 def made(

@@ -44,13 +44,6 @@ _HELD = {2: 20, 3: 20, 8: 36}
 _ATTENTION = "attention."
 
 
-def is_readable(path: Path) -> bool:
-    try:
-        return not reason_against(path)
-    except ModelError:
-        return False
-
-
 def reason_against(path: Path) -> str:
     """Why MLX cannot run a file, "" if it can.
 

@@ -12,47 +12,28 @@ from decoding.draft import MOST_DRAFTED
 from decoding.estimation.cost import WIDTHS, Measured
 
 
-@dataclass(frozen=True, slots=True)
 class BlockPasses:
     """Blocks of so many tokens after reading one; if reads, blocks of one after reading so many.
 
     Only a block shows what reading before it takes, as engines may go on meanwhile.
     """
 
-    context: BlockContext
-    reads: bool = False
-
-    @property
-    def n_ctx(self) -> int:
-        return self.context.n_ctx
-
-    @property
-    def n_chunk(self) -> int:
-        return self.context.n_chunk
-
-    @property
-    def max_rollback(self) -> int:
-        return self.context.max_rollback
+    def __init__(self, context: BlockContext, reads: bool) -> None:
+        self._context, self._reads = context, reads
+        self.n_ctx, self.n_chunk = context.n_ctx, context.n_chunk
+        self.max_rollback = context.max_rollback
+        self.max_logits = context.n_chunk if reads else context.longest
+        """Longest pass of the kind that is timed."""
+        self.truncate, self.checkpoint = context.truncate, context.checkpoint
 
     @property
     def length(self) -> int:
-        return self.context.length
-
-    @property
-    def max_logits(self) -> int:
-        """Longest pass of the kind that is timed."""
-        return self.n_chunk if self.reads else self.context.longest
+        return self._context.length
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> object:
         """Read one token, or all of these, and draft."""
-        self.context.forward(tokens if self.reads else tokens[:1], 0)
-        return self.context.draft(1 if self.reads else n_logits)
-
-    def truncate(self, length: int) -> None:
-        self.context.truncate(length)
-
-    def checkpoint(self, *, is_brief: bool = False) -> None:
-        self.context.checkpoint(is_brief=is_brief)
+        self._context.forward(tokens if self._reads else tokens[:1], 0)
+        return self._context.draft(1 if self._reads else n_logits)
 
 
 AGREEING = 0.08

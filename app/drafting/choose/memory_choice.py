@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.drafting.choose.candidates import unopened, unseen
 from app.drafting.choose.drafter_info import DrafterInfo, Kind, Target
+from app.drafting.choose.pair_knowledge import read_rates
 from app.drafting.draft_spec import DraftSpec, head_beside
 from app.drafting.drafter_spec import SELF, DrafterSpec
 from app.drafting.gain import Cost, CostCurve, expected_gain, share_of
@@ -20,7 +21,6 @@ from app.learned.speeds import (
     disk_speed,
     gpu_bandwidth,
     known_disk_speed,
-    processor_bandwidth,
 )
 from app.learned.store import run_key
 from app.loading.pass_time import (
@@ -264,7 +264,7 @@ def planned_stream(
     contenders = StreamContenders(reference, facts, spec, options, paths, planned.n_ctx)
     layout = weight_layout(reference.path)
     disk = disk_speed(reference.path, paths)
-    rates = _read_rates(disk, options, paths)
+    rates = read_rates(disk, options.threads or physical_cores(), paths)
     best = None
     if rates is not None:
         budget = planned.lock_bytes or 0
@@ -277,14 +277,6 @@ def planned_stream(
         return chosen, Outlook(share, disk)
     rate = 1.0 / rates.seconds(share.streamed, layout.read_bytes())
     return chosen, contenders.outlook(share, layout, disk, rate, best)
-
-
-def _read_rates(disk: DiskSpeed | None, options: SessionOptions, paths: Paths) -> ReadRates | None:
-    """Rates at which the processor's part of a pass is read; None if one is unknown."""
-    memory = processor_bandwidth(options.threads or physical_cores(), paths)
-    if disk is None or memory is None:
-        return None
-    return ReadRates(disk.bytes_per_second, memory.bytes_per_second)
 
 
 def best_split(
@@ -317,7 +309,8 @@ def best_room(contenders: StreamContenders, budget: int, costs: CostModel, held:
         ModelError: the model's file cannot be read.
     """
     path, paths = contenders.reference.path, contenders.paths
-    rates = _read_rates(known_disk_speed(path, paths), contenders.options, paths)
+    threads = contenders.options.threads or physical_cores()
+    rates = read_rates(known_disk_speed(path, paths), threads, paths)
     if rates is None:
         return 0
     expected = pass_seconds(weight_layout(path), budget, rates)
@@ -404,7 +397,7 @@ class SplitChoice:
         if gpu is None or (self.streams and disk is None):
             return None
         disk = disk or DiskSpeed(math.inf, "nothing is read from it")
-        beside = _read_rates(disk, self.options, self.paths)
+        beside = read_rates(disk, self.options.threads or physical_cores(), self.paths)
         return SplitRates(beside, gpu.bytes_per_second) if beside else None
 
     def _contenders(self, first: MemoryPlan) -> StreamContenders:

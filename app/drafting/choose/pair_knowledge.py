@@ -20,6 +20,7 @@ from app.loading.session_options import DEFAULT_CONTEXT
 from app.paths import Paths
 from backends.base import DraftUnavailableError, Model, ModelError
 from backends.engines.engine_facts import Runner
+from backends.streaming.mapped_file import DiskSpeed
 from backends.streaming.weight_plan import weight_layout
 from decoding.draft import MOST_DRAFTED
 from decoding.drafters.ngram import N_BYTES
@@ -35,6 +36,14 @@ def costs_beside(costs: DraftCosts, extra: float) -> DraftCosts:
     return CostCurve(lambda drafted: costs.of_draft(drafted) + extra, costs.largest)
 
 
+def read_rates(disk: DiskSpeed | None, threads: int, paths: Paths) -> ReadRates | None:
+    """Rates at which the processor's part of a pass is read; None if one is unknown."""
+    memory = processor_bandwidth(threads, paths)
+    if disk is None or memory is None:
+        return None
+    return ReadRates(disk.bytes_per_second, memory.bytes_per_second)
+
+
 def displaced_seconds(
     model: Path, threads: int, budget: int, drafter_bytes: int, paths: Paths
 ) -> float | None:
@@ -45,10 +54,9 @@ def displaced_seconds(
     Raises:
         ModelError: the model's file cannot be read.
     """
-    disk, memory = known_disk_speed(model, paths), processor_bandwidth(threads, paths)
-    if disk is None or memory is None:
+    rates = read_rates(known_disk_speed(model, paths), threads, paths)
+    if rates is None:
         return None
-    rates = ReadRates(disk.bytes_per_second, memory.bytes_per_second)
     seconds = pass_seconds(weight_layout(model), budget, rates)
     return seconds(drafter_bytes, 1) - seconds(0, 1)
 

@@ -22,6 +22,7 @@ from backends.base import Context, Model, UsageError
 from decoding.estimation.acceptance import Acceptance
 from decoding.generation import Limits, always, generate
 from decoding.sampling.distribution import SamplingSettings
+from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import bill, facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
@@ -77,7 +78,7 @@ def test_each_recipe_is_remembered_by_itself(target: Model, context: Context, pa
             drafting.remember()
     memory = AcceptanceMemory(target.info.path, paths)
     recipes = [Recipe.parse(text) for text in ("q8_0", "q4_0", "skip=0")]
-    assert keys == {self_drafter.key(target.info, recipe) for recipe in recipes}
+    assert keys == {fingerprint(target.info.path, recipe.slug) for recipe in recipes}
     assert all(memory.recall(key).counts() for key in keys)
     assert memory.known_drafters() == []  # there is no file that could be loaded
 
@@ -104,7 +105,7 @@ def test_auto_takes_it_until_it_is_known_not_to_pay(target: Model, paths: Paths)
     no_room = MemoryPlan(256, 256, 0)
     assert list(promising(knowledge(target, paths), paths, no_room)) == []
     memory = AcceptanceMemory(target.info.path, paths)
-    key = self_drafter.key(target.info, recipe)
+    key = fingerprint(target.info.path, recipe.slug)
     memory.remember(key, Acceptance({"1:drawn": (1.0, 50.0)}), {})
     memory.save()
     assert list(promising(knowledge(target, paths), paths, PLANNED)) == []

@@ -185,7 +185,9 @@ Choose = Callable[..., SplitChoice]
 def choose(monkeypatch: pytest.MonkeyPatch, tiny_llama: Callable[..., Path], home: Path) -> Choose:
     """A choice for the figures of a large model, where a named drafter takes so many bytes."""
     monkeypatch.setattr(memory_choice, "gpu_bandwidth", lambda: Bandwidth(900e9, "made up"))
-    monkeypatch.setattr(memory_choice, "processor_bandwidth", lambda *_: Bandwidth(60e9, "made up"))
+    monkeypatch.setattr(
+        pair_knowledge, "processor_bandwidth", lambda *_: Bandwidth(60e9, "made up")
+    )
     monkeypatch.setattr(memory_choice, "disk_speed", lambda *_: DiskSpeed(3e9, "made up"))
     reference = Reference("big", tiny_llama(layers=1))
     paths = Paths.of_this_user()

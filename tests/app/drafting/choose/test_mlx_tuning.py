@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from app.cli.commands.tune import verdict
-from app.drafting import self_drafter
 from app.drafting.choose.automatic import promising
 from app.drafting.choose.candidates import candidates
 from app.drafting.choose.drafter_info import Kind, Target
@@ -36,6 +35,7 @@ from decoding.estimation.cost import CostModel, Measured
 from decoding.generation import Limits
 from decoding.planning.draft_length import predicted_speedup
 from decoding.sampling.distribution import SamplingSettings
+from models.metadata.identity import fingerprint
 from models.metadata.memory_bill import facts_of
 from models.reference import Reference
 from models.self_draft.recipe import Recipe
@@ -86,9 +86,10 @@ def test_what_it_finds_is_what_self_means(target: Model, paths: Paths) -> None:
     assert not list(paths.tuning.iterdir())
     with closing(target.open(256)) as context:
         with closing(drafters("self", target, context, paths)) as drafting:
-            assert [one.key for one in drafting.handles] == [self_drafter.key(info, known.recipe)]
+            key = fingerprint(info.path, known.recipe.slug)
+            assert [one.key for one in drafting.handles] == [key]
         with closing(drafters("self:q4_0", target, context, paths)) as drafting:
-            assert drafting.handles[0].key == self_drafter.key(info, Recipe("q4_0"))
+            assert drafting.handles[0].key == fingerprint(info.path, Recipe("q4_0").slug)
     listed = Target(Reference("small", info.path), facts_of(info.path), target)
     models = CheckedLoader(paths, lambda text: None)
     (own,) = [one for one in candidates(listed, models, None) if one.kind is Kind.SELF]

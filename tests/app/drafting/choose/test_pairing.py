@@ -15,6 +15,7 @@ from app.drafting.choose import pair_knowledge as displaced_weights
 from app.drafting.choose.drafter_info import CostSource, DrafterInfo, Kind, Ranking
 from app.drafting.choose.drafter_words import facts_in_words, nature
 from app.drafting.drafter_spec import JACOBI, LOOKAHEAD
+from app.drafting.gain import judged_of
 from app.engine.session_opening import open_session
 from app.engine.session_ranking import rank
 from app.learned.acceptance_memory import AcceptanceMemory
@@ -23,7 +24,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from backends.base import Context, OutOfMemoryError, UsageError
 from backends.streaming.mapped_file import DiskSpeed
-from decoding.estimation.acceptance import Acceptance
+from decoding.estimation.acceptance import Acceptance, AcceptanceEstimates
 from decoding.estimation.cost import Measured
 from decoding.sampling.distribution import SamplingSettings
 from models.metadata.identity import fingerprint
@@ -411,3 +412,13 @@ def test_similar_drafters_differ_in_their_first_words() -> None:
     ]
     assert first[0].split()[0] != first[1].split()[0]
     assert all(len(words) <= 31 for words in first)
+
+
+def test_a_token_of_a_free_drafter_counts_once_whatever_kind_of_text_it_is_in() -> None:
+    estimates = AcceptanceEstimates()
+    estimates.begin(0.0)
+    for kind in ("prose", "code"):
+        estimates.text_kind = kind
+        estimates.add_token(3, 0.5, accepted=kind == "code")
+    accepted, judged = judged_of(estimates.acceptance, is_free=True)
+    assert (accepted, judged) == pytest.approx((1.0, 2.0), abs=0.05)
