@@ -8,7 +8,7 @@ from app.engine.session_drafters import Drafting
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.paths import Paths
 from decoding.estimation.acceptance import Acceptance
-from decoding.estimation.cost import CostModel
+from decoding.estimation.cost import CostModel, Measured
 from decoding.planning.controller import Controller
 
 
@@ -27,7 +27,7 @@ def test_acceptance_is_saved_and_drifted_costs_deleted(tmp_path: Path, is_reserv
     costs_file.write_text("{}")
     paths = Paths.of_this_user()
     memory = AcceptanceMemory(target, paths)
-    controller = Controller((), Drifted({1: 1.0, 8: 1.2}), 10)
+    controller = Controller((), Drifted(Measured({1: 1.0, 8: 1.2})), 10)
     drafting = Drafting(
         "lookup",
         controller=None if is_reserve else controller,

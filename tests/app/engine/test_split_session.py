@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from app.drafting.choose import memory_choice as split_choice
+from app.drafting.choose import pair_knowledge
 from app.engine.session import Session
 from app.engine.session_opening import open_session
 from app.loading.placement import GPU_RESERVE
@@ -37,7 +38,7 @@ def opened(home: Path, monkeypatch: pytest.MonkeyPatch, demo: Model) -> Opened:
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(ProofProcess, "prove", lambda *_: None)
     monkeypatch.setattr(split_choice, "gpu_bandwidth", lambda: Bandwidth(900e9, "made up"))
-    monkeypatch.setattr(split_choice, "processor_bandwidth", lambda *_: Bandwidth(9e9, "made up"))
+    monkeypatch.setattr(pair_knowledge, "processor_bandwidth", lambda *_: Bandwidth(9e9, "made up"))
     monkeypatch.setattr(split_choice, "disk_speed", lambda *_: DiskSpeed(1e9, "made up"))
     working = compute_bytes(facts_of(demo.info.path), 512, STREAMED_CHUNK)
 

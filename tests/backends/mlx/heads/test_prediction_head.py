@@ -183,11 +183,11 @@ def _set(name: str, make: Callable[[Any], Any]) -> Callable[[dict[str, Any]], No
 
 INPUT_NORM = "layers.0.input_layernorm.weight"
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "other names": (_rename("fc.weight", "eh_proj.weight"), "have eh_proj.weight"),
-    "a part missing": (lambda weights: weights.pop("norm.weight"), "lack norm.weight"),
+    "other names": (_rename("fc.weight", "eh_proj.weight"), "not in model: eh_proj.weight"),
+    "a part missing": (lambda weights: weights.pop("norm.weight"), "Missing .*norm.weight"),
     "one more": (
         lambda weights: weights.update({"embed_tokens.weight": mx.zeros((4, 4))}),
-        "have embed_tokens.weight",
+        "not in model: embed_tokens.weight",
     ),
     "another width": (_set("fc.weight", lambda array: array[:, :-2]), "fc.weight"),
     "half converted": (_set(INPUT_NORM, lambda array: array - 1.0), "neither as trained"),
