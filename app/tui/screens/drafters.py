@@ -52,8 +52,8 @@ class DrafterColumns:
     def choice(self, name: str, words: str, short: str = "") -> Row:
         def render(width: int, is_focused: bool) -> Content:
             text = short if is_narrow(width + 2) else words
-            lead, named = self._lead(name, is_focused, " "), self._name(name, width, is_focused)
-            return columns(lead, named, (Content(text), width - lead[1] - named[1]))
+            named = self._named(name, width, is_focused)
+            return columns(named, (Content(text), width - named[1]))
 
         return Row(name, render)
 
@@ -71,37 +71,34 @@ class DrafterColumns:
 
     def _line(self, pair: DrafterInfo, width: int, is_focused: bool) -> Content:
         name = pair.name
-        lead = self._lead(name, is_focused, "■", kind_of(name.partition("(")[0]).hue)
-        named = self._name(name, width, is_focused)
+        named = self._named(name, width, is_focused, "■", kind_of(name.partition("(")[0]).hue)
         if is_narrow(width + 2):
             words = drafter_words.short_verdict(pair, is_measuring=self.is_measuring)
             share = Content(words) if words else _share(pair, _SHORT_BAR)
-            return columns(lead, named, (share, width - 5 - named[1]))
+            return columns(named, (share, width - named[1]))
         nature = Content.styled(drafter_words.nature(pair), MUTED)
         words = drafter_words.verdict(pair, is_measuring=self.is_measuring)
         share = Content(words) if words else _share(pair, _BAR)
         at = self._share_at(width)
-        room = at - 5 - named[1]
+        room = at - named[1]
         nature = Content.assemble(nature.truncate(room - 1, ellipsis=True), " ")
-        return columns(lead, named, (nature, room), (share, width - at))
+        return columns(named, (nature, room), (share, width - at))
 
     def _share_at(self, width: int) -> int:
         return min(5 + self._name_room(width) + _NATURE, width - _SHARE)
 
-    def _lead(
-        self, name: str, is_focused: bool, square: str, style: str = ""
-    ) -> tuple[Content, int]:
-        mark = "●" if name in self.requested else ""
-        lead, width = lead_of(is_focused, mark, "$text-primary")
-        return Content.assemble(lead, (square, style), " "), width + 2
-
     def _name_room(self, width: int) -> int:
         return _NAME if is_narrow(width + 2) else min(max(_NAME, self.longest + 1), _LONGEST_NAME)
 
-    def _name(self, name: str, width: int, is_focused: bool) -> tuple[Content, int]:
+    def _named(
+        self, name: str, width: int, is_focused: bool, square: str = " ", style: str = ""
+    ) -> tuple[Content, int]:
+        """What a row begins with: whether it is in use, its hue, and the name."""
+        lead, taken = lead_of(is_focused, "●" if name in self.requested else "", "$text-primary")
         room = self._name_room(width)
         text = Content.styled(one_line(name), "bold" if is_focused else "")
-        return Content.assemble(text.truncate(room - 1, ellipsis=True), " "), room
+        text = text.truncate(room - 1, ellipsis=True)
+        return Content.assemble(lead, (square, style), " ", text), taken + 2 + room
 
 
 def _share(pair: DrafterInfo, cells: int) -> Content:
