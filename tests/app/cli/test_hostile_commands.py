@@ -134,6 +134,7 @@ QUOTED = {
     "unknown command",
     "models remove",
     "ask with an unknown backend",
+    "ask with an unknown rule",
     "bench of an unknown suite",
 }
 """What these say of a name, they say as Python writes a text: harmless without the rule."""
