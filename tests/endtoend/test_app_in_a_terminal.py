@@ -103,18 +103,17 @@ def test_what_was_said_before_a_crash_goes_on(terminal: Open) -> None:
 
 
 def test_a_crash_in_mid_comparison_loses_no_answer(terminal: Open) -> None:
-    one = terminal(tokens=60, variables=("SPECCHAT_TEMPERATURE=1",))
+    one = terminal(tokens=200, variables=("SPECCHAT_TEMPERATURE=1",))
     one.until(started)
     one.ask(STORY)
     until_answered(one, 1)
     one.ask("/again 3")
-    one.until(lambda text: "2 · writing" in text)
+    one.until(lambda text: "2 · writing" in text and len(answers(ended=True)) >= 2)
     one.press("2")
     finished = answers(ended=True)
     others = " ".join(" ".join(finished[:2]).split())
     shown = one.until(lambda text: len(_column(text)) > 20 and _column(text) not in others)
     one.kill_app()
-    assert len(finished) >= 2
     assert answers()[: len(finished)] == finished
     assert any(_column(shown) in " ".join(text.split()) for text in answers()[2:])
 
