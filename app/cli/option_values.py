@@ -37,6 +37,11 @@ def session_options(context: Context) -> SessionOptions:
         from_variable(name)
     name, preset = _preset(context)
     options = SessionOptions.of(_values(context, _SESSION_NAMES, preset))
+    if options.backend != REMOTE and any(
+        _is_typed(one, "url") for one in (context, context.find_root())
+    ):
+        why = f"--backend {options.backend} runs a model here"
+        raise UsageError("--url names a server that would not be asked", why, f"--backend {REMOTE}")
     if options.model and options.model == preset.get(MODEL) and options.backend != REMOTE:
         from backends.engines.backend_selection import forms
         from models.reference import resolve

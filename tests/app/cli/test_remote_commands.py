@@ -97,6 +97,12 @@ def test_url_is_missing(specchat: Specchat) -> None:
     assert "--url" in ended.stderr
 
 
+def test_url_alone_is_not_passed_over(specchat: Specchat) -> None:
+    ended = specchat("ask", "hi", "--url", "http://127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--backend remote" in ended.stderr
+
+
 def drafted(count: int, said: str = "Hello") -> list[bytes]:
     timings = {"draft_n": count, "draft_n_accepted": 0, "predicted_n": 1}
     return [chunk({"content": said}, "stop", timings=timings, system_fingerprint="b1"), DONE]

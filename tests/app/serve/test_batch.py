@@ -23,7 +23,7 @@ from app.serve.server_options import Limits
 from app.settings.answering import Answering
 from backends.base import ModelError, UsageError
 from decoding.sampling.settings import SamplingSettings
-from tests.app.conftest import Launch
+from tests.app.conftest import Launch, Specchat
 from tests.fixtures.scripted import ScriptedModel, opened
 from tests.fixtures.settled import settle
 
@@ -251,6 +251,14 @@ def test_the_command_goes_on_after_it_was_killed(
     last.communicate(timeout=600)
     assert last.returncode == 1
     assert results(out) == results(straight)
+
+
+def test_a_folder_that_is_missing_is_not_made(specchat: Specchat, tmp_path: Path) -> None:
+    asked, folder = written(tmp_path), tmp_path / "missing"
+    ended = specchat("batch", str(asked), str(folder / "out.jsonl"))
+    assert ended.returncode == 2
+    assert "the folder is missing" in ended.stderr
+    assert not folder.exists()
 
 
 def test_two_do_not_write_to_one_file(served: ServedEngine, tmp_path: Path) -> None:
