@@ -107,6 +107,7 @@ async def test_they_are_not_taken_for_the_size_of_a_file(
         await chat.ready()
         await chat.ask("What is in @boat.txt")
         await chat.until("▸ boat.txt · ")
+        await chat.until(lambda: len(rows(chat)[0]) == 1)
         (row,), others = rows(chat)
         assert row.startswith(" ▌ What is in @boat.txt   ")
         assert not others
