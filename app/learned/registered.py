@@ -144,10 +144,16 @@ def register(
 
 
 def registered(paths: Paths) -> Iterator[Registered]:
-    """Those of the user, then those that come with specchat; damaged manifests are left out."""
+    """Those of the user, then those that come with specchat and were not trained anew.
+
+    Damaged manifests are left out.
+    """
+    known = set[tuple[str, str, str]]()
     for root in (paths.heads, BUNDLED):
         for manifest in sorted(root.glob(f"*/{MANIFEST}")):
-            if (entry := _read(manifest)) is not None:
+            entry = _read(manifest)
+            if entry is not None and (key := (entry.name, entry.engine, entry.target)) not in known:
+                known.add(key)
                 yield entry
 
 

@@ -146,6 +146,10 @@ def test_what_comes_with_specchat_stays(paths: Paths, model: Path, tmp_path: Pat
     with pytest.raises(UsageError, match="cannot be removed"):
         forget(paths, entry)
     assert named(paths, "mine-hydra") == entry
+    anew = trained(paths, model)
+    assert [*registered(paths)] == [anew]  # in its place
+    forget(paths, anew)
+    assert [*registered(paths)] == [entry]
 
 
 def test_a_file_for_llamacpp_is_its_path_there(paths: Paths, pair: Pair) -> None:
