@@ -37,11 +37,10 @@ def session_options(context: Context) -> SessionOptions:
         from_variable(name)
     name, preset = _preset(context)
     options = SessionOptions.of(_values(context, _SESSION_NAMES, preset))
-    if options.backend != REMOTE and any(
-        _is_typed(one, "url") for one in (context, context.find_root())
-    ):
+    if options.backend != REMOTE and _typed_in(context, "url"):
         why = f"--backend {options.backend} runs a model here"
-        raise UsageError("--url names a server that would not be asked", why, f"--backend {REMOTE}")
+        remedy = f"To ask it: --backend {REMOTE}"
+        raise UsageError("--url names a server that would not be asked", why, remedy)
     if options.model and options.model == preset.get(MODEL) and options.backend != REMOTE:
         from backends.engines.backend_selection import forms
         from models.reference import resolve
@@ -95,7 +94,7 @@ def typed_lossy_rule(context: Context) -> LossyRule | None:
     Raises:
         UsageError: there is no such rule.
     """
-    is_typed = any(_is_typed(one, LOSSY) for one in (context, context.find_root()))
+    is_typed = bool(_typed_in(context, LOSSY))
     return parse_lossy(_values(context, [LOSSY])[LOSSY]) if is_typed else None
 
 
@@ -122,7 +121,7 @@ def _values(
     _check_settings(context)
     values: dict[str, Any] = {}
     for name in context.params.keys() & set(names):
-        typed = [one for one in (context, context.find_root()) if _is_typed(one, name)]
+        typed = _typed_in(context, name)
         if not typed and preset and name in preset:
             values[name] = preset[name]
             continue
@@ -145,5 +144,7 @@ def _check_settings(context: Context) -> None:
         raise context.obj
 
 
-def _is_typed(context: Any, name: str) -> bool:
-    return source_of(context, name) == FROM_COMMAND_LINE
+def _typed_in(context: Context, name: str) -> list[Any]:
+    """Where an option was typed: after the command's name, or before it."""
+    both = context, context.find_root()
+    return [one for one in both if source_of(one, name) == FROM_COMMAND_LINE]

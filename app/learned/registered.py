@@ -133,14 +133,17 @@ def register(
         for file in files:
             with file.open("rb") as source, replacing(entry.folder / file.name) as copy:
                 shutil.copyfileobj(source, copy)
-        facts = {"schema": _SCHEMA} | asdict(entry) | {"folder": entry.folder.name}
-        write_whole(place / MANIFEST, json.dumps(facts))
+        write_whole(place / MANIFEST, manifest_of(entry))
         for other in place.iterdir():
             if other.is_dir() and other != entry.folder:
                 shutil.rmtree(other, ignore_errors=True)
     except OSError as error:
         raise SpecchatError(f"cannot keep {entry.name}", error.strerror or str(error)) from error
     return entry
+
+
+def manifest_of(entry: Registered) -> str:
+    return json.dumps({"schema": _SCHEMA} | asdict(entry) | {"folder": entry.folder.name})
 
 
 def registered(paths: Paths) -> Iterator[Registered]:

@@ -32,7 +32,7 @@ LENGTHS = (5, 3, 8, 4)
 
 
 class TakingTurns(Controller):
-    """A controller whose drafters take turns at every step, for checks and fixed lengths.
+    """A controller whose drafters take turns at every step, for checks.
 
     They draft as if that cost nothing, and nothing is learned, so that checks see every form of
     draft. Turns depend on the numbers of reply and step alone, never on sampled tokens. So replies

@@ -8,10 +8,9 @@ docs/how-it-works/training.md.
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +18,7 @@ import gguf
 from gguf import GGMLQuantizationType as Form
 
 from app.engine.session_opening import open_session
-from app.learned.registered import BUNDLED, MANIFEST, named
+from app.learned.registered import BUNDLED, MANIFEST, manifest_of, named
 from app.loading.session_options import OFF_DRAFT, SessionOptions
 from app.paths import Paths
 from app.training.answers import to_ask
@@ -100,8 +99,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(*rows(found), sep="\n")
     kept = next(one.overall.conditional for one in found if one.temperature == USUAL)
     entry = replace(entry, folder=Path(), acceptance=tuple(round(share, 3) for share in kept))
-    facts = {"schema": 1} | asdict(entry) | {"folder": ""}
-    (given.folder / MANIFEST).write_text(f"{json.dumps(facts)}\n", encoding="utf-8")
+    (given.folder / MANIFEST).write_text(f"{manifest_of(entry)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ class Column(VerticalScroll):
     def __init__(self, number: int, store: Store) -> None:
         super().__init__()
         self.head = Static(classes="head")
+        self.head.auto_links = False
         self._number, self._store = number, store
         self._view: AnswerView | None = None
         self._is_growing = False
@@ -112,9 +113,7 @@ class SideBySide(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="title")
         with Horizontal(id="heads"):
-            for column in self._columns:
-                column.head.auto_links = False
-                yield column.head
+            yield from (column.head for column in self._columns)
         with Horizontal(id="columns"):
             yield from self._columns
         yield Static(id="fault")
