@@ -172,12 +172,11 @@ class Welcome(Vertical):
         self._has_kept_demo = False
         self._looked_for: Loaded | None = None
         self._idle_card: str | None = None
-        self._rows = WelcomeRows()
+        # Held, not looked up: a look at the models can end after the screen lost its widgets.
+        self._text, self._rows, self._foot = Static(id="text"), WelcomeRows(), Static(id="foot")
 
     def compose(self) -> ComposeResult:
-        yield Static(id="text")
-        yield self._rows
-        yield Static(id="foot")
+        yield from (self._text, self._rows, self._foot)
 
     def on_mount(self) -> None:
         self.watch(self._store, "status", self._follow)
@@ -228,9 +227,8 @@ class Welcome(Vertical):
     def _show(self) -> None:
         is_small = is_narrow(self.size.width)
         offer = self._offer
-        above = self.query_one("#text", Static)
-        above.update(self._above(offer, is_small))
-        above.display = offer is not None or self._idle_card is not None or not is_small
+        self._text.update(self._above(offer, is_small))
+        self._text.display = offer is not None or self._idle_card is not None or not is_small
         has_models = offer is not None and bool(offer.suggestions) and not offer.is_offline
         rows = self._model_rows(offer, is_small) if offer and has_models else []
         rows += self._chat_rows()
@@ -238,7 +236,7 @@ class Welcome(Vertical):
             rows += [text_row(""), Row(_RACE, _race_line)] if rows else [Row(_RACE, _race_line)]
         self._rows.styles.width = "100%" if is_small else min(_WIDEST, max(self.size.width - 3, 1))
         self._rows.show(rows)
-        self.query_one("#foot", Static).update(Content(self._foot(has_models, is_small)))
+        self._foot.update(Content(self._keys(has_models, is_small)))
 
     def _above(self, offer: Offer | None, is_small: bool) -> Content:
         """What stands above the rows: the offer, and how to use a card that lies idle."""
@@ -252,7 +250,7 @@ class Welcome(Vertical):
             return text
         return text + Content(f"{one_line(self._idle_card)} lies idle. To use it: {BUILD_CUDA}\n")
 
-    def _foot(self, has_models: bool, is_small: bool) -> str:
+    def _keys(self, has_models: bool, is_small: bool) -> str:
         """What the keys do; once the demo was kept, where other models are."""
         if has_models:
             return SHORT_FOOT if is_small else FOOT

@@ -129,6 +129,12 @@ async def test_renamed_and_removed_chats_are_shown_as_they_are() -> None:
         assert TITLES[2] not in shown
 
 
+async def test_models_known_only_when_the_screen_is_closing_are_passed_over() -> None:
+    async with welcomed() as (app, _):
+        await app.welcome.remove_children()
+        app.welcome.renew()
+
+
 @pytest.mark.parametrize("history", [None, Chats(*TITLES)])
 async def test_the_first_model_is_highlighted_however_late_models_are_known(
     monkeypatch: pytest.MonkeyPatch, history: Chats | None
