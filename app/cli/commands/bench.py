@@ -76,7 +76,7 @@ def bench(
 ) -> None:
     """Measure lookup, self, auto and --draft against plain decoding, by kind of prompt."""
     paths = Paths.of_this_user()
-    chosen = limited(suite_of(suite, paths.suites), questions, max_tokens)
+    chosen = _limited(suite_of(suite, paths.suites), questions, max_tokens)
     if report is not None and suite not in SUITES:
         raise UsageError("--report is for named suites", "a file's kinds may tell of its user")
     before = old_bench(compare, chosen) if compare is not None else None
@@ -112,6 +112,18 @@ def bench(
         session.close()
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
+    """A suite with less of what was typed; more than it has is refused."""
+    chosen = limited(suite, questions, max_tokens)
+    for option, wanted, most in (
+        ("--questions", questions, chosen.prompts),
+        ("--max-tokens", max_tokens, chosen.max_tokens),
+    ):
+        if wanted and wanted != most:
+            raise UsageError(f"{option} cannot be {wanted}", f"{chosen.name} has at most {most}")
+    return chosen
 
 
 def _slow_suite(suite: Suite, compared: Methods) -> Suite:

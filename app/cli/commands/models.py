@@ -82,7 +82,7 @@ _LEGEND = (
 
 
 @models.command("list", cls=Command)
-@options.with_options(options.BACKEND, *options.REMOTE)
+@options.with_options(options.BACKEND, *options.REMOTE, options.OFFLINE)
 def list_models(
     context: typer.Context,
     sort: Annotated[

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from app import completion
-from app.cli import option_values
-from app.cli.options import BACKEND, CTX, GPU_LAYERS, STREAM, THREADS, argument, with_options
+from app.cli import option_values, options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.drafting.choose.drafter_info import DrafterInfo, Ranking
@@ -22,10 +21,15 @@ from app.printable import one_line
 _COLUMNS = 100
 
 
-@with_options(BACKEND, CTX, THREADS, GPU_LAYERS, STREAM)
+@options.with_options(
+    options.BACKEND, options.CTX, options.THREADS, options.GPU_LAYERS, options.STREAM,
+    options.OFFLINE,
+)  # fmt: skip
 def pair(
     context: typer.Context,
-    target: Annotated[str, argument("TARGET", "The model to draft for.", completion.models)],
+    target: Annotated[
+        str, options.argument("TARGET", "The model to draft for.", completion.models)
+    ],
     json: Json = False,
     output: Output = None,
 ) -> None:

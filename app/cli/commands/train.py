@@ -10,7 +10,7 @@ import typer
 
 from app import completion
 from app.cli import option_values
-from app.cli.options import BACKEND, GPU_LAYERS, KV, THREADS, argument, with_options
+from app.cli.options import BACKEND, GPU_LAYERS, KV, OFFLINE, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PRIVATE = "This file learnt from your chats: keep it as private as them."
 
 
-@with_options(BACKEND, THREADS, GPU_LAYERS, KV)
+@with_options(BACKEND, THREADS, GPU_LAYERS, KV, OFFLINE)
 def train(
     context: typer.Context,
     model: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from app import completion
 from app.cli import option_values
-from app.cli.options import GPU_LAYERS, KV, STREAM, THREADS, argument, with_options
+from app.cli.options import GPU_LAYERS, KV, OFFLINE, STREAM, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
 from app.cli.session import phases
 from app.cli.terminal import stderr
@@ -33,7 +33,7 @@ _WIDEST = 40
 """Characters of a recipe; the figures of a longer one move to the right."""
 
 
-@with_options(THREADS, GPU_LAYERS, KV, STREAM)
+@with_options(THREADS, GPU_LAYERS, KV, STREAM, OFFLINE)
 def tune(
     context: typer.Context,
     model: Annotated[

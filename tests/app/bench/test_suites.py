@@ -356,6 +356,13 @@ def test_too_few_answers_have_no_error() -> None:
     assert "of 2 it is unknown" in found.lines()[1]
 
 
+@pytest.mark.parametrize("asked", [("--questions", "3"), ("--max-tokens", "129")])
+def test_more_than_a_suite_has_is_refused(specchat: Specchat, asked: tuple[str, str]) -> None:
+    ended = specchat("bench", "--suite", "quick", *asked)
+    assert ended.returncode == 2
+    assert f"{' cannot be '.join(asked)}: quick has at most" in ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("llamacpp")
 def test_the_command(specchat: Specchat, tiny_llama: Callable[..., Path], tmp_path: Path) -> None:

@@ -307,6 +307,11 @@ def test_offline_asks_nobody(
     assert hub.asked == []
 
 
+def test_offline_lists_no_servers_models(specchat: Specchat) -> None:
+    arguments = ("models", "list", "--backend", "remote", "--url", "http://127.0.0.1:9")
+    assert "no server is asked" in specchat(*arguments, "--offline").stderr
+
+
 def test_unreadable_settings_forbid_the_network(specchat: Specchat, hub: LocalHub) -> None:
     settings = Paths.of_this_user().settings
     settings.parent.mkdir(parents=True, exist_ok=True)
