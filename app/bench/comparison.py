@@ -24,8 +24,8 @@ def old_bench(file: Path, suite: Suite) -> Bench:
     except OSError as error:
         raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+        place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        why = f"{place} is missing or of another type" if place else "it holds no JSON object"
         raise UsageError(f"{file} is no result of bench --json", why) from error
     if (old.questions_sha256 or old.suite) not in (suite.sha256, suite.name):
         raise UsageError(f"{file} cannot be compared", f"it asked other questions: {old.suite}")

@@ -22,7 +22,12 @@ from backends.chat.reply_form import THINK_OFF
 from decoding.sampling.settings import SamplingSettings
 
 _WANTED = "Input should be "
-_OF_PYTHON = re.compile(r" or instance of \w+| after validation.*")
+_OF_PYTHON = re.compile(r" or instance of \w+| after validation.*|, unable to parse.*")
+_OF_PARSER = {
+    "EOF while parsing": "it ends within",
+    "expected ident": "unknown word",
+    "Out of range float values are not JSON compliant": "a number is too large",
+}
 MOST_SHOWN = 200
 """Longest message about one field; it may repeat what was sent."""
 
@@ -39,6 +44,8 @@ def wrong_field(error: ValidationError, body: object) -> RefusedError:
     place = ".".join(inner)[:MOST_SHOWN]
     if found[0]["type"] == "extra_forbidden":
         return invalid(f"{place} is not supported", place)
+    if found[0]["type"] == "missing":
+        return invalid(f"{place} is missing", place)
     message = _message(found)
     return invalid(f"{place}: {message}"[:MOST_SHOWN] if place else f"the body {message}", place)
 
@@ -140,7 +147,10 @@ def _json(body: bytes) -> object:
         value: object = from_json(body, allow_inf_nan=False)
         json.dumps(value, allow_nan=False)  # parsing makes an infinite number of 1e999
     except ValueError as error:
-        raise invalid(f"the body is not valid JSON: {error}"[:MOST_SHOWN]) from None
+        why = str(error)
+        for words, plain in _OF_PARSER.items():
+            why = why.replace(words, plain)
+        raise invalid(f"the body is not valid JSON: {why}"[:MOST_SHOWN]) from None
     return value
 
 

@@ -62,7 +62,8 @@ def configured(file: Path) -> dict[str, Server]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} cannot be used", str(error)) from error
+        why = "" if isinstance(error, OSError) else "it is no JSON: "
+        raise UsageError(f"{file} cannot be used", f"{why}{error}") from error
     try:
         rows = cast("dict[str, dict[str, Any]]", cast("Any", parsed)["mcpServers"])
         if not all(map(_NAME.fullmatch, rows)):  # with a dot it would be a tool's

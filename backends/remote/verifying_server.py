@@ -164,7 +164,10 @@ class VerifyingServer:
         try:
             return form.validate_json(response.content)
         except ValidationError as error:
-            why = f"its answer is not that of a specchat: {error.errors()[0]['msg']}"
+            place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+            why = (
+                f"its answer is not that of a specchat: {place or 'all of it'} is missing or wrong"
+            )
             raise ModelError(f"{self.url} verifies no drafts", why, _REMEDY) from error
 
 

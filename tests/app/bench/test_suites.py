@@ -309,9 +309,10 @@ def test_a_bench_is_read_back_from_its_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": 1}', '{"runs": [{}]}'])
 def test_what_is_no_bench_is_refused(text: str, tmp_path: Path) -> None:
+    why = "suite is missing or of another type" if "{" in text else "it holds no JSON object"
     file = tmp_path / "old.json"
     file.write_text(text)
-    with pytest.raises(UsageError, match="is no result of bench --json"):
+    with pytest.raises(UsageError, match=f"is no result of bench --json: {why}"):
         old_bench(file, SUITES["quick"])
     with pytest.raises(UsageError, match="cannot read"):
         old_bench(tmp_path / "missing", SUITES["quick"])

@@ -121,7 +121,7 @@ def test_a_field_that_cannot_be_is_refused_by_name(
         ({"prompt": ["a"] * 9, "n": 2}, "n", ""),
         ({"prompt": ["a"] * (MOST_CHOICES + 1)}, "prompt", "prompt: must have at most"),
         ({"prompt": "a", "messages": []}, "messages", "messages is not supported"),
-        ({}, "prompt", "prompt: Field required"),
+        ({}, "prompt", "prompt is missing"),
     ],
 )
 def test_completions_refuse_by_name_too(
@@ -137,12 +137,14 @@ def test_completions_refuse_by_name_too(
     ("body", "message"),
     [
         (b"[]", "the body must be a valid object"),
+        (b"{", "the body is not valid JSON: it ends within an object at line 1 column 1"),
+        (hi(logit_bias={"a": "b"}), "logit_bias.a: must be a valid integer or a valid number"),
         ({"messages": ["hi"]}, "messages.0: must be a valid object"),
         (hi(prediction="hi"), "prediction: must be a valid object"),
         (hi(logit_bias=[]), "logit_bias: must be a valid object"),
         ({"messages": "hi"}, "messages: must be a valid list"),
         ({"messages": []}, "messages: must have at least 1 item"),
-        (hi(messages=None), "messages: Field required"),
+        (hi(messages=None), "messages is missing"),
         (hi(max_tokens=-1), "max_tokens: must be greater than or equal to 1"),
         (hi(max_tokens=1.5), "max_tokens: must be a valid integer"),
         (hi(stream="yes"), "stream: must be a valid boolean"),
