@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from backends.base import (
@@ -147,12 +148,12 @@ def generate(
     history = blind(prompt) if max(prompt) >= IMAGE_TOKENS else list(prompt)
     reply = _Reply(context, prompt, history, sampler, limits, is_cancelled, top_logprobs, clock)
     can_draft = context.max_rollback > 0
-    stopping = stopping_passes(is_cancelled)
+    with stopping_passes(is_cancelled):
+        stopping = copy_context()
     with closing(reply.events(drafters if can_draft else always(None))) as events:
         while True:
             try:
-                with stopping:
-                    event = next(events)
+                event = stopping.run(next, events)
             except StopIteration:
                 return
             except PassStoppedError:

@@ -115,9 +115,10 @@ class Statistics:
         for empty in step.empty_drafts:
             self._drafter(empty.drafter).draft_seconds += empty.seconds
         before, self.last_step = self.last_step, step
-        if step.passed > 1 and step.drafter:
+        is_plain = step.passed == 1
+        if step.drafter and not is_plain:
             self._add_draft(step)
-        elif step.passed == 1 and before is not None and before.passed == 1:
+        elif is_plain and before is not None and before.passed == 1:
             self.plain_steps.add(step.at - before.at)
 
     def _add_draft(self, step: Step) -> None:

@@ -30,6 +30,7 @@ class TextStream:
         self._spell = spell
         controls = tokenizer.special_texts if shows_control else ()
         self._control = frozenset(text.encode() for text in controls)
+        self._piece = self._spelt if spell or controls else tokenizer.piece
         self._stops = stops
         self._calls = calls
         self.begun = begun
@@ -51,7 +52,7 @@ class TextStream:
         """The text that a token adds; a possible beginning of a stop text is held back."""
         text = self._decoded(token)
         self.ends.append((self.ends[-1] if self.ends else 0) + len(text))
-        released = self._before_stop(text)
+        released = self._before_stop(text) if self._stops else text
         self.text += released
         return released
 
@@ -67,7 +68,7 @@ class TextStream:
         self._cut = data[used:]
         return text
 
-    def _piece(self, token: int) -> bytes:
+    def _spelt(self, token: int) -> bytes:
         spelt = self._spell(token) if self._spell else None
         if spelt is not None:
             return spelt
@@ -78,8 +79,8 @@ class TextStream:
         return entry if entry in self._control else b""
 
     def _before_stop(self, text: str) -> str:
-        if self.stopped or not self._stops:
-            return "" if self.stopped else text
+        if self.stopped:
+            return ""
         text = self._held + text
         call = min(
             (text.find(mark) + len(mark) for mark in self._calls if mark in text), default=inf

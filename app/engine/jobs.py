@@ -73,9 +73,11 @@ class JobQueue:
         return any(one() if callable(one) else one for one in waiting)
 
     def first(self) -> tuple[Job, bool] | None:
-        """The job whose turn is next, and whether it is urgent; None if none waits."""
-        with self._changed:
-            job, is_urgent = self._jobs[0] if self._jobs else (None, None)
+        """The job whose turn is next, and whether it is urgent; None if none waits.
+
+        For the thread that calls next: no other takes one meanwhile.
+        """
+        job, is_urgent = self._jobs[0] if self._jobs else (None, None)
         return None if is_urgent is None else (job, is_urgent is not False)
 
     def take(self) -> Job:

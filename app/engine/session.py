@@ -216,7 +216,10 @@ class Session:
         """What spells the reply to a prompt where its tokens' pieces do not."""
         if not prompt.is_conversation:
             return None
-        return (ChannelSpeller if prompt.form.channels else ThinkingSpeller)(self.model.tokenizer)
+        if prompt.form.channels:
+            return ChannelSpeller(self.model.tokenizer)
+        speller = ThinkingSpeller(self.model.tokenizer)
+        return speller if speller.told else None
 
     def constraint(self, prompt: Prompt, request: Request) -> Constraint | None:
         """What limits the tokens of a reply, None if nothing does.
@@ -273,7 +276,7 @@ class Session:
                     prompt.tokens,
                     request.settings,
                     Limits(request.max_tokens, tokenizer.end_tokens, text),
-                    drafters=lambda: self._drafter(own),
+                    drafters=partial(self._drafter, own),
                     is_cancelled=is_cancelled,
                     top_logprobs=options.top_logprobs,
                     constraint=constraint,
@@ -289,8 +292,8 @@ class Session:
                     yield event
                     if isinstance(event, Prefill):
                         energy.start()
-                    elif isinstance(event, Step):
-                        self.documents.begin()
+                    elif documents is not None and isinstance(event, Step):
+                        documents.begin()
         finally:
             reply.own_statuses = own.end(self.drafting.memory)
             self.template.get_ready()

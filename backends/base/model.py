@@ -1,7 +1,8 @@
 """Contract of a backend: a loaded model with its tokenizer, and contexts that run it."""
 
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -619,23 +620,17 @@ class BlockContext(Context, Protocol):
 _is_stopped: ContextVar[Callable[[], bool] | None] = ContextVar("is_stopped", default=None)
 
 
-class stopping_passes:  # noqa: N801 (called like a function)
+@contextmanager
+def stopping_passes(is_stopped: Callable[[], bool]) -> Generator[None]:
     """Let passes within the block end early, with PassStoppedError, once is_stopped holds.
 
-    Contexts whose passes it can stop say so (stops_passes). It may be asked on another thread. One
-    may be entered again once it was left: a reply does for each of its passes.
+    Contexts whose passes it can stop say so (stops_passes). It may be asked on another thread.
     """
-
-    def __init__(self, is_stopped: Callable[[], bool]) -> None:
-        self._asked = is_stopped
-        self._token: Token[Callable[[], bool] | None] | None = None
-
-    def __enter__(self) -> None:
-        self._token = _is_stopped.set(self._asked)
-
-    def __exit__(self, *_: object) -> None:
-        assert self._token is not None
-        _is_stopped.reset(self._token)
+    token = _is_stopped.set(is_stopped)
+    try:
+        yield
+    finally:
+        _is_stopped.reset(token)
 
 
 def pass_is_stopped() -> bool:

@@ -278,18 +278,19 @@ class ThinkingSpeller:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._told: dict[int, bytes] = {}
+        self.told: dict[int, bytes] = {}
+        """What tokens add that are not their pieces; none of a vocabulary without such marks."""
         for opening, closing in OWN_MARKS.items():
             for mark, told in ((opening, OPEN), (closing, CLOSE)):
                 if mark in tokenizer.special_texts:
                     token = tokenizer.encode(mark, special=True)[-1]
-                    self._told[token] = told.encode()
+                    self.told[token] = told.encode()
         self._is_named = True
         """Whether what names a channel was read, after the mark of one."""
 
     def __call__(self, token: int) -> bytes | None:
         """The bytes that a token adds, None if its piece."""
-        told = self._told.get(token)
+        told = self.told.get(token)
         if told is not None:
             self._is_named = self._tokenizer.entry(token) != _GEMMA_CHANNEL.encode()
             return told

@@ -189,7 +189,7 @@ class Cells:
             assert sequence in self.sequences, "the context is closed"
             end = self._batch.fill(end, tokens, count, sequence.position, sequence.number)
             n_logits += count
-        if error := self.shortage(end):
+        if len(self.sequences) > 1 and (error := self.shortage(end)):
             return error
         batch = self._batch.batch
         batch.n_tokens = end

@@ -105,48 +105,28 @@ def _left(logits: NDArray[np.float32], settings: SamplingSettings) -> Left:
 
 
 def _most_likely(logits: NDArray[np.float32], count: int) -> Left:
-    """The count highest logits, fewer where others are minus infinity; ties go to the lower id."""
-    candidates, highest = _candidates(logits, count)
-    _check_finite(highest)
+    """The count highest logits, fewer where others are minus infinity; ties go to the lower id.
+
+    The count-th highest of the maxima of disjoint groups is at most the count-th highest of all.
+    Strided groups allow maxima row by row, several times as fast as a partition of all logits.
+    """
+    groups = len(logits) // _ROWS
+    if groups < 2 * count:
+        maxima = logits.copy()
+    else:
+        maxima = np.maximum.reduce(logits[: _ROWS * groups].reshape(_ROWS, groups))
+    maxima.partition(-count)
+    threshold = maxima[-count]
+    highest = float(np.maximum.reduce(logits))
+    _check_finite(highest)  # not a number, if one is among them
+    is_any = threshold == -np.inf
+    candidates = (logits > threshold if is_any else logits >= threshold).nonzero()[0]
     values = logits[candidates]
     if len(candidates) > count:
         order = (-values).argsort(kind="stable")[:count]
         order.sort()
         candidates, values = candidates[order], values[order]
     return candidates, values.astype(np.float64) - highest
-
-
-def _candidates(logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.int64], float]:
-    """Ids, ascending, of a superset of the count highest logits, and the highest of them.
-
-    It has few more than these, and none that is minus infinity. The count-th highest of the maxima
-    of disjoint groups is at most the count-th highest of all. Strided groups allow maxima row by
-    row, several times as fast as a partition of all logits.
-    """
-    groups = len(logits) // _ROWS
-    if groups < 2 * count:
-        threshold = np.partition(logits, -count)[-count]
-        return _at_least(logits, threshold), float(logits.max())
-    table = logits[: _ROWS * groups].reshape(_ROWS, groups)
-    maxima: NDArray[np.float32] = np.maximum.reduce(table)
-    threshold = np.partition(maxima, -count)[-count]
-    if threshold == -np.inf:
-        return _at_least(logits, threshold), float(logits.max())
-    columns = (maxima >= threshold).nonzero()[0]
-    inner = table[:, columns]
-    places: NDArray[np.int64] = np.flatnonzero(inner >= threshold)
-    row, column = np.divmod(places, len(columns))
-    ids, rest = row * groups + columns[column], logits[_ROWS * groups :]
-    highest = float(np.maximum.reduce(maxima))  # not a number, if one is among them
-    if len(rest):
-        ids = np.concatenate((ids, _ROWS * groups + (rest >= threshold).nonzero()[0]))
-        highest = float(np.maximum(highest, rest.max()))
-    return ids, highest
-
-
-def _at_least(logits: NDArray[np.float32], threshold: np.float32) -> NDArray[np.int64]:
-    is_any = threshold == -np.inf
-    return (logits > threshold if is_any else logits >= threshold).nonzero()[0]
 
 
 def _by_min_p(
@@ -293,7 +273,7 @@ def truncated(logits: NDArray[np.float32], settings: SamplingSettings) -> Distri
     if len(ids) == 1:
         return point_mass(int(ids[0]))
     probabilities = np.exp(scores / settings.temperature)
-    return Distribution(ids, probabilities / probabilities.sum())
+    return Distribution(ids, probabilities / np.add.reduce(probabilities))
 
 
 def likeliest(logits: NDArray[np.float32]) -> int:
