@@ -39,6 +39,7 @@ _QUEUE = (
     "send=on an empty prompt sends the next|sends next  ↑=takes back the last one|take back  "
     "help=help"
 )
+_QUEUE_WITH_TEXT = "send=queues this and sends the next|queues, sends next  help=help"
 _EDITING = "send=adds a version|adds it  Esc=back  ?@=files  ?editor=editor  help=help"
 _NO_MODEL_WITH_TEXT = "send=queues  model=models  ?help=help"
 _NO_MODEL = "send=try again|again  model=models  ?help=help"
@@ -127,8 +128,9 @@ class KeysBar(Static):
             (has_failed and store.has_text, _NO_MODEL_WITH_TEXT),
             (has_failed, _NO_MODEL),
             (takes_back, _QUEUE),
+            (store.queued > 0, _QUEUE_WITH_TEXT),
             (store.is_asked, _ASKED),
-            (store.is_broken_off, _BROKEN_OFF),
+            (store.is_broken_off and not store.has_text, _BROKEN_OFF),
             (store.status.loaded is not None and store.status.loaded.name == "demo", _IDLE_DEMO),
         )
         return next((keys for holds, keys in states if holds), _IDLE)
