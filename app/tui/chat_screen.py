@@ -386,10 +386,14 @@ class ChatScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Type into the prompt while something else has the focus."""
+        area = self.prompt.area
         if text := typed(event):  # the prompt consumes its own keys
             event.stop()
-            self.set_focus(self.prompt.area)
-            self.prompt.area.insert(text)
+            self.set_focus(area)
+            area.insert(text)
+        elif event.key == "enter" and self.focused is area:  # pressed before the focus came back
+            event.stop()
+            area.post_message(events.Key(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Paste into the prompt while something else has the focus."""

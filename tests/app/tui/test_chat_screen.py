@@ -152,6 +152,16 @@ async def test_what_is_typed_in_the_conversation_goes_to_the_prompt(chat: Chat) 
     assert chat.prompt.has_focus
 
 
+async def test_a_command_in_one_burst_runs_while_a_message_is_selected(chat: Chat) -> None:
+    await chat.ask("hello")
+    chat.view.select_last("user")
+    await chat.pilot.pause()
+    for key in (*"/find", "enter"):
+        chat.app.post_message(Key(key, key if len(key) == 1 else None))
+    await chat.until("Find in this chat")
+    await chat.until(lambda: chat.prompt.text == "" and not chat.prompt.has_focus)
+
+
 @pytest.mark.slow
 async def test_what_was_not_sent_is_there_the_next_time(chatting: Chatting) -> None:
     gate = Event()

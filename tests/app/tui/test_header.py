@@ -60,6 +60,16 @@ async def test_a_program_that_is_answered_is_named_where_there_is_room() -> None
         assert "editor" not in (await prompt.lines())[0]
 
 
+async def test_what_enter_does_with_a_text_is_said_beside_a_queue_and_a_broken_off_answer(
+    prompt: Prompting,
+) -> None:
+    await prompt.type("text")
+    prompt.store.is_broken_off = True
+    assert "Enter send" in (await prompt.lines())[-1]
+    prompt.store.queued = 2
+    assert "Enter queues this and sends the next" in (await prompt.lines())[-1]
+
+
 async def test_a_click_runs_the_action(prompt: Prompting) -> None:
     (row,) = [line for line in await prompt.lines() if "F1 help" in line]
     await prompt.pilot.click(KeysBar, offset=(row.index("F1"), 0))
