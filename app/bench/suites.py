@@ -52,8 +52,9 @@ class Suite:
     @property
     def context(self) -> int:
         """Tokens that its longest conversation may take, if a token has three bytes."""
+        each = self.max_tokens + _TEMPLATE
         sizes = [
-            sum(len(turn.encode()) for turn in task.turns) // 3 + len(task.turns) * self.max_tokens
+            sum(len(turn.encode()) for turn in task.turns) // 3 + len(task.turns) * each
             for task in tasks(self)
         ]
         return max([_LEAST_CONTEXT, *sizes])
@@ -66,6 +67,9 @@ class Suite:
 
 _LEAST_CONTEXT = 1024
 """Enough for the longest built-in prompt and its reply."""
+
+_TEMPLATE = 128
+"""Tokens around a turn, a template's own system prompt among them: 30 of the bundled model's."""
 
 _SPEC, _SPEED = "spec-bench", "speed-bench"
 SUITES = {

@@ -89,14 +89,16 @@ class Group(_Parsing, core.TyperGroup): ...
 
 
 def _in_words(error: typer.BadParameter) -> Exception:
-    """The error about a number that is none without Pydantic's words; any other as it is."""
+    """The error about a value without Pydantic's words; any other as it is."""
     details = getattr(error.__cause__, "errors", list[Any])()
-    kind = _KINDS.get(details[0]["type"]) if details else None
-    if kind is None or error.param is None:
+    if not details or error.param is None:
         return error
+    kind, given = _KINDS.get(details[0]["type"]), details[0]["input"]
+    said = details[0]["msg"].removeprefix("Value error, ").rstrip(".")
+    said = said.replace("Input should be", "it must be").replace(f"{given!r} is not", "it must be")
     name = max(error.param.opts, key=len)
     name = name if name.startswith("-") else name.upper()
-    return UsageError(f"{name} cannot be {shown(details[0]['input'])}", f"it must be {kind}")
+    return UsageError(f"{name} cannot be {shown(given)}", f"it must be {kind}" if kind else said)
 
 
 class OptionalJsonFile(Command):

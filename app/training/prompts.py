@@ -144,7 +144,8 @@ def prompts_of_file(path: Path) -> list[TrainingPrompt]:
     try:
         lines = read_text(path, _MOST_BYTES).splitlines()
     except (OSError, NotTextError) as error:
-        raise UsageError(f"cannot read prompts of {path}", str(error)) from error
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read prompts of {path}", why) from error
     texts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not texts:
         raise UsageError(f"there are no prompts in {path}", "it has no text, one prompt a line")

@@ -99,6 +99,14 @@ def test_typing_mistakes(specchat: Specchat, arguments: tuple[str, ...], told: s
         (("ask", "hi", "--temperature", "1000"), "--temperature cannot be 1000.0: it is 0, or"),
         (("chats", "show", "foo"), "NUMBER cannot be 'foo': it must be a whole number"),
         (("--ctx", "abc", "ask", "hi"), "--ctx cannot be 'abc': it must be a whole number"),
+        (
+            ("bench", "--questions", "0"),
+            "--questions cannot be '0': it must be greater than or equal to 1",
+        ),
+        (
+            ("models", "train", "demo", "--method", "nonsense"),
+            "--method cannot be 'nonsense': it must be one of 'auto', 'eagle3', ",
+        ),
         (("serve", "--port", "99999"), "--port cannot be 99999: it is at least 0, at most 65,535"),
     ],
 )
