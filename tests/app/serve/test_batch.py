@@ -130,7 +130,7 @@ def test_each_line_is_answered_in_openais_form(
     assert {key: text.partition(":")[0] for key, text in errors.items()} == {
         "17": "body.stream",
         "18": "url",
-        "19": "body",
+        "19": "body is missing",
         "21": "the body is not valid JSON",
     }
     assert [answer["custom_id"] for answer in answers] == [
