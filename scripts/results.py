@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _groups(records: Iterable[Record]) -> Iterator[tuple[str, list[Record]]]:
-    """Records by where and when they were measured; the README has the first."""
+    """Records by where and when they were measured, newest first; the README has the first."""
     by_place = groupby(records, lambda one: f"{one['machine']}, {one['date']}, {one['engine']}")
     yield from ((words, [*found]) for words, found in by_place)
 
@@ -170,7 +171,7 @@ def main(words: Sequence[str] | None = None) -> None:
         bench = measured(model, given.draft, given.learned, suite)
         about = {"machine": given.machine, "label": label or bench.model, "learned": given.learned}
         others = [one for one in kept if any(one[name] != about[name] for name in about)]
-        kept = [*others, record(bench, **about)]
+        kept = sorted([*others, record(bench, **about)], key=itemgetter("date"), reverse=True)
         lines = ",\n".join(map(json.dumps, kept))
         given.file.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     if given.file == MEASURED:
