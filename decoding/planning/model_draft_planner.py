@@ -117,6 +117,9 @@ class ModelDraftPlanner:
         costs = managed.costs(self._costs)
         estimates, is_shared = managed.estimates, self._costs.is_shared
         expected = estimates.hoped(limit) if is_shared else estimates.by_position(0, limit)
+        lengths = options(expected, costs, draw, begin + start / _START_STEPS)
+        if not best_affordable(lengths, rate, _UNBOUNDED).length:
+            return Cause.PAYS_NOT  # whatever may be risked: at most steps, so it is asked first
         cautious = estimates.shifted(expected, errors=-1.0)
         fixed = begin + self._costs.kept_cost
         least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
@@ -125,15 +128,13 @@ class ModelDraftPlanner:
         if is_shared:  # the whole pass has a budget, by costs that are surely known
             is_steady = self._costs.is_steady and cost.is_steady
             affordable = _UNBOUNDED if is_steady or is_proven else 0.0
-        lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         best = best_affordable(lengths, rate, affordable - start)
-        if best.length:
-            if self._costs.kept:  # it was chosen at such a rate
-                rate = reachable(lengths, rate)
-            most = best.length if isinstance(cost, BlockCost) else limit
-            return DraftPlan(managed, cost, most, affordable, rate, best.gain, length=best.length)
-        is_refused = best_affordable(lengths, rate, _UNBOUNDED).length > 0
-        return Cause.TOO_RISKY if is_refused else Cause.PAYS_NOT
+        if not best.length:
+            return Cause.TOO_RISKY
+        if self._costs.kept:  # it was chosen at such a rate
+            rate = reachable(lengths, rate)
+        most = best.length if isinstance(cost, BlockCost) else limit
+        return DraftPlan(managed, cost, most, affordable, rate, best.gain, length=best.length)
 
     def worth(
         self, managed: ManagedDrafter, history: Sequence[int], limit: int, rate: float
@@ -375,6 +376,8 @@ class Probing:
         plain = costs.seconds(1)
         draw, begin = cost.draw_seconds / plain, cost.begin_seconds / plain
         start = cost.seconds(0, managed.drafter.backlog(history)) / plain
+        if start + begin + draw > self.budget:  # so at most steps, without a look at lengths
+            return 0
         passes = managed.costs(costs)
         longest = min(limit, _LONGEST, passes.largest - 1)
         if isinstance(cost, BlockCost):
