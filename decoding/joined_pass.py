@@ -123,8 +123,8 @@ def _running() -> JoinedReply | None:
 
 def _current(context: Context) -> JoinedReply | None:
     """The reply that runs now, if this is its context."""
-    reply = getcurrent()
-    return reply if isinstance(reply, JoinedReply) and reply.context is context else None
+    reply = _running()
+    return reply if reply is not None and reply.context is context else None
 
 
 def _drafting(context: Context) -> JoinedReply | None:

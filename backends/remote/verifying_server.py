@@ -165,9 +165,8 @@ class VerifyingServer:
             return form.validate_json(response.content)
         except ValidationError as error:
             place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-            why = (
-                f"its answer is not that of a specchat: {place or 'all of it'} is missing or wrong"
-            )
+            what = f"{place} is missing or wrong" if place else "it is no JSON object"
+            why = f"its answer is not that of a specchat: {what}"
             raise ModelError(f"{self.url} verifies no drafts", why, _REMEDY) from error
 
 

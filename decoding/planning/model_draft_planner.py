@@ -119,7 +119,7 @@ class ModelDraftPlanner:
         expected = estimates.hoped(limit) if is_shared else estimates.by_position(0, limit)
         lengths = options(expected, costs, draw, begin + start / _START_STEPS)
         if not best_affordable(lengths, rate, _UNBOUNDED).length:
-            return Cause.PAYS_NOT  # whatever may be risked: at most steps, so it is asked first
+            return Cause.PAYS_NOT  # most steps end here, whatever may be risked
         cautious = estimates.shifted(expected, errors=-1.0)
         fixed = begin + self._costs.kept_cost
         least = predicted_speedup(lambda position: cautious[position], costs, draw, limit, fixed)
@@ -376,7 +376,7 @@ class Probing:
         plain = costs.seconds(1)
         draw, begin = cost.draw_seconds / plain, cost.begin_seconds / plain
         start = cost.seconds(0, managed.drafter.backlog(history)) / plain
-        if start + begin + draw > self.budget:  # so at most steps, without a look at lengths
+        if start + begin + draw > self.budget:  # most steps end here: one token is too dear
             return 0
         passes = managed.costs(costs)
         longest = min(limit, _LONGEST, passes.largest - 1)
