@@ -139,7 +139,7 @@ def generate(
     if len(prompt) >= context.n_ctx:
         raise PromptTooLongError(len(prompt), context.n_ctx)
     assert constraint is None or constraint.length == begun
-    sampler = Sampler(settings, len(prompt) - begun, constraint)
+    sampler = Sampler(settings, len(prompt) - begun, constraint, begun)
     if keeps_rows(context) and (
         sampler.warping is None or settings.lossy_in_effect or top_logprobs is not None
     ):
@@ -285,7 +285,7 @@ class _Reply:
         if current is None or room <= 0:
             return NO_DRAFT
         draft = admitted(context, current.propose(history, room))
-        if draft.padding > context.n_ctx - len(history) - len(draft):
+        if not fits(context, len(history), draft):  # how wide it is may tell what was drawn
             draft = replace(draft, padding=0)
         fitting = fits(context, len(history), draft)
         return draft if fitting else replace(NO_DRAFT, empty_drafts=draft.empty_drafts)

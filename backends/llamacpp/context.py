@@ -81,7 +81,6 @@ class LlamaContext(LlamaSequence):
         return self._state is None or self._state.is_held(len(self.tokens))
 
     def fork(self, source: Context, length: int) -> Context:
-        self._drop_tree()
         beginning = self._one_of(source).tokens[:length]
         assert len(beginning) == length
         numbers = {each.number for each in self.cells.sequences}
@@ -91,6 +90,8 @@ class LlamaContext(LlamaSequence):
         if self._images is not None and max(beginning, default=0) >= IMAGE_TOKENS:
             raise ModelError("an image is not shared", "sequences have text alone in common")
         number = max(set(range(self.max_logits)) - numbers)
+        if self._trees is not None and number < self._trees.n_branches:
+            self._drop_tree()
         return LlamaFork(number, self._one_of(source), beginning)
 
     def forward_together(

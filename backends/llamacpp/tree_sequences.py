@@ -47,6 +47,11 @@ class TreePass:
         """Nodes of the uncommitted tree; 0 if there is none."""
         return len(self._tokens)
 
+    @property
+    def n_branches(self) -> int:
+        """Sequences of the uncommitted tree, those with the lowest numbers."""
+        return 1 + max(self._sequences) if self._tokens else 0
+
     def begin(self, start: int) -> None:
         self._start = start
         for nodes in (self._tokens, self.parents, self._ends, self._sequences):

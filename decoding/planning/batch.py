@@ -253,12 +253,13 @@ class Batch:
         count = sum(len(one.tokens) for one in writing)
         width = costs.width(count) if costs and not is_read else count
         context, tokens = passes[-1]
-        passes[-1] = (context, [*tokens, *[tokens[-1]] * (width - count)])  # whoever asked cuts it
+        passes[-1] = (context, [*tokens, *[tokens[-1]] * (width - count)])
         try:
             rows = self._context.forward_together(passes, n_logits)
         except SpecchatError:
             return None
         seconds = self._clock() - began
+        context.truncate(context.length - (width - count))
         if costs is not None and writing:
             drafted, extra = count - len(writing), _extra(len(writing), width, costs)
             self._row_price = extra * len(writing) / drafted if drafted else 0.0

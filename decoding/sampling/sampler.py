@@ -30,7 +30,8 @@ class Sampler:
     would be accepted too often.
 
     prompt_tokens: tokens before the reply, which presence and frequency penalties do not count.
-    constraint: which tokens of the reply may follow, None if all may.
+    constraint: which tokens of the reply may follow, None if all may. begun: tokens of the reply
+    that there are, which may have been drawn with this seed: the others need numbers of their own.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class Sampler:
         settings: SamplingSettings,
         prompt_tokens: int = 0,
         constraint: Constraint | None = None,
+        begun: int = 0,
     ) -> None:
         self.settings = settings
         self.prompt_tokens = prompt_tokens
         self.constraint = constraint
         self._adjusts = settings.adjusts
-        seeds = np.random.SeedSequence(settings.seed).spawn(2)
+        of_part = (begun,) if begun else ()
+        seeds = np.random.SeedSequence(settings.seed, spawn_key=of_part).spawn(2)
         self.verification, self.drafting = map(np.random.default_rng, seeds)
 
     def at(self, temperature: float) -> "Sampler":

@@ -322,7 +322,7 @@ def fits(context: Context, length: int, draft: Draft) -> bool:
     """Whether a draft can be run after a history of length tokens, and taken back if rejected."""
     drafted = len(draft) + draft.padding
     if not isinstance(draft.form, Tree):
-        return drafted <= context.max_rollback
+        return drafted <= min(context.max_rollback, context.n_ctx - length)
     if count_leaves(draft.form.parents) > context.max_branches:
         return False
     return drafted < min(context.n_chunk, context.max_logits, context.n_ctx - length + 1)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from backends.base import ModelError, PromptTooLongError
+from decoding.checks.distribution_check import exact_distribution, p_value
 from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, PointMassLine, SampledLine
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
@@ -830,6 +831,23 @@ def test_sampled_replies_with_a_draft_model_follow_the_law_of_the_target(
 ) -> None:
     one = setting(11)
     assert sampled(one, SAMPLED[name], one.model()) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_with_a_seed_a_reply_that_is_continued_follows_the_law_of_the_target(
+    setting: Callable[[int], Setting], is_told: bool
+) -> None:
+    """What was drawn before tells of the numbers that drew it, if these are used again."""
+    one, prompt, settings = setting(11), [1, 3, 2, 1, 3], SAMPLED["temperature alone"]
+    context, drawn = one.context(), Counter[tuple[int, ...]]()
+    for seed in range(1000):
+        said, seeded = list[int](), replace(settings, seed=seed)
+        for count in (1, 2):
+            begun, limits = len(said) if is_told else 0, Limits(count, NO_END)
+            said += tokens_of(list(generate(context, [*prompt, *said], seeded, limits, begun=begun)))
+        drawn[tuple(said)] += 1
+    found = p_value(exact_distribution(context, prompt, settings, 3), drawn)
+    assert (found > FALSE_ALARM) == is_told
 
 
 @pytest.mark.slow

@@ -381,6 +381,27 @@ def test_forks_take_branches_from_trees_and_give_them_back(model: Model) -> None
         assert main.max_branches == most
 
 
+def test_a_tree_outlasts_a_fork_that_takes_none_of_its_branches(model: Model) -> None:
+    """A drafter's waits for its target's pass, while another reply begins to draft beside it."""
+    with closing(opened(model)) as main:
+        most, expected = main.max_branches, main.forward([*text(9), 4, 7], 1).copy()
+        main.truncate(9)
+        main.forward_tree([3, 4, 5], [-1] * 3)
+        fork = main.fork(main, 9)
+        main.commit([1])
+        assert main.tokens == [*text(9), 4]
+        for one in (fork, main):
+            one.forward([4] if one is fork else [7], 0)
+        assert np.abs(fork.forward([7], 1) - expected).max() < ROUNDING
+        main.truncate(10)
+        assert np.abs(main.forward([7], 1) - expected).max() < ROUNDING
+        fork.close()
+        main.forward_tree([5] * most, [-1] * most)
+        main.fork(main, 9)
+        with pytest.raises(AssertionError, match="no tree"):
+            main.commit([])
+
+
 def test_a_fork_is_a_context_for_lines_that_closes_with_the_first(model: Model) -> None:
     main = opened(model)
     main.forward(text(9), 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decoding.events import FinishReason
 from decoding.planning.batch import shared_rows
-from tests.fixtures.simulator import CURVES, PLAIN_SECONDS, costs_of
+from tests.fixtures.simulator import CURVES, H100, PLAIN_SECONDS, costs_of
 from tests.fixtures.together import MACHINES, PROMPT, TEXTS, Together, check_rate, whole
 
 
@@ -21,6 +21,16 @@ def test_each_says_what_it_would_alone_and_keeps_as_many_drafted_tokens_as_are_r
     kept = [sum(step.accepted for step in steps) for steps in together.steps]
     assert kept[0] > kept[1] > kept[2]
     assert max(together.first.passes) > 4
+
+
+@pytest.mark.parametrize("fixed", [0, 1, None])
+def test_what_fills_a_pass_up_is_part_of_no_reply(fixed: int | None) -> None:
+    body = H100["8B"]
+    together = Together((0.9, 0.5, 0.9), body.passes, fixed=fixed, changes=body.changes).all()
+    for place in range(3):
+        assert together.said(place) == together.written(place)
+        assert together.ends[place] is FinishReason.LENGTH
+    assert {4, 8} & set(together.first.passes)
 
 
 @pytest.mark.parametrize("seed", range(6))

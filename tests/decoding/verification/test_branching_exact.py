@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from decoding import generation
-from decoding.draft import Draft, Drafter, KeepOn, SampledLine, TreeWithoutReplacement
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, SampledLine, TreeWithoutReplacement
+from decoding.drafters.draft_model import DraftModel
 from decoding.drafters.sampled_tree import SampledTree, SeveralPaths
 from decoding.events import Step
 from decoding.generation import Limits, always, generate
@@ -71,7 +72,7 @@ def error(target: "FakeContext", drafter: Drafter, sampling: SamplingSettings) -
             ):
                 if isinstance(event, Step):
                     said += event.tokens
-                    if event.drafted:
+                    if event.drafted or len(said) >= LENGTH:
                         break
         return tuple(said)
 
@@ -88,6 +89,33 @@ def test_the_loop_says_what_the_target_says(
 ) -> None:
     drafter = MAKERS[name](fake_context(table(7, N_VOCAB)))
     assert error(fake_context(table(3, N_VOCAB)), drafter, sampling) < 1e-9
+
+
+class Filled(DraftModel):
+    """Its passes are filled up to the next width, and more is to be taken back then."""
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        draft = super().propose(history, limit, keep_on)
+        return replace(draft, padding=(0, 0, 1)[len(draft)])
+
+
+class DroppedForItsWidth(Filled):
+    """Wrong: whether a line is sent depends on where it ended, and so on what was drawn."""
+
+    def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
+        draft = super().propose(history, limit, keep_on)
+        return NO_DRAFT if draft.padding else draft
+
+
+@pytest.mark.usefixtures("symbolic_loop")
+@pytest.mark.parametrize("kind", [Filled, DroppedForItsWidth])
+def test_a_line_is_sent_whatever_it_would_be_filled_up_to(
+    kind: type[Filled], table: Table, fake_context: Open
+) -> None:
+    drafting = fake_context(table(7, N_VOCAB))
+    drafter = kind("model", drafting, n_vocab=N_VOCAB, end_tokens=frozenset({0}), max_draft=2)
+    found = error(fake_context(table(3, N_VOCAB), depth=2), drafter, DENSE)
+    assert (found < 1e-9) == (kind is Filled)
 
 
 class WithoutWhatCameUpUnlikely(SampledTree):
