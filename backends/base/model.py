@@ -523,8 +523,8 @@ class SharedContext(Context, Protocol):
         """Open a sequence that begins with the first length tokens of source, and shares them.
 
         source: this context or one of its sequences. Trees are not verified in a fork, and each
-        takes a branch from those of this context. It closes with this context, if not before. A tree
-        that has no use for this branch stays uncommitted.
+        takes a branch from those of this context. It closes with this context, if not before.
+        An uncommitted tree stays so, unless it has this branch.
 
         Raises:
             ModelError: there are max_sequences already, or an image is among the tokens.

@@ -843,8 +843,9 @@ def test_with_a_seed_a_reply_that_is_continued_follows_the_law_of_the_target(
     for seed in range(1000):
         said, seeded = list[int](), replace(settings, seed=seed)
         for count in (1, 2):
-            begun, limits = len(said) if is_told else 0, Limits(count, NO_END)
-            said += tokens_of(list(generate(context, [*prompt, *said], seeded, limits, begun=begun)))
+            text, begun = [*prompt, *said], len(said) if is_told else 0
+            events = generate(context, text, seeded, Limits(count, NO_END), begun=begun)
+            said += tokens_of(list(events))
         drawn[tuple(said)] += 1
     found = p_value(exact_distribution(context, prompt, settings, 3), drawn)
     assert (found > FALSE_ALARM) == is_told
