@@ -33,6 +33,21 @@ def briefly_mapped(file: BinaryIO) -> Generator[mmap.mmap]:
         yield data
 
 
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Turn what goes wrong within the block, where an untrusted file is read, into a ModelError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ModelError(f"no file {path}") from error
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
+    except (struct.error, ValueError, OverflowError, RecursionError) as error:
+        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
+        what = f"{path} is damaged or cut short"
+        raise ModelError(what, reason, "Download or copy it again.") from error
+
+
 def tensor_bytes(ggml_type: int, shape: Sequence[int]) -> int | None:
     """Bytes of a tensor without padding; None for an unknown type or a broken row."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -297,18 +312,9 @@ def read_header(path: Path) -> GgufHeader:
         IncompleteFileError: the file ends before its last tensor does.
         ModelError: the file is missing, unreadable, not GGUF, cut short or inconsistent.
     """
-    try:
+    with reading(path):
         stat = path.stat()
         return _read(path, stat.st_size, stat.st_mtime_ns)
-    except FileNotFoundError as error:
-        raise ModelError(f"no file {path}") from error
-    except OSError as error:
-        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
-    except (struct.error, ValueError, OverflowError) as error:
-        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
-        raise ModelError(
-            f"{path} is damaged or cut short", reason, "Download or copy it again."
-        ) from error
 
 
 @functools.lru_cache(maxsize=4)

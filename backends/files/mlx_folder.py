@@ -12,6 +12,7 @@ from typing import Any, TypeGuard, cast
 
 from backends.base import ModelError
 from backends.base.safe_files import open_regular
+from backends.files.gguf_header import reading
 
 # Reading the header of an untrusted safetensors file without an engine.
 #
@@ -26,7 +27,6 @@ _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
           "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
           "C64": 8}  # fmt: skip
 """Bytes of a number by type; lengths of other types are not checked."""
-_REMEDY = "Download or copy it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +45,18 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     Raises:
         ModelError: the file is missing, unreadable, cut short or inconsistent.
     """
-    try:
+    with reading(path), open_regular(path) as file:
         size = path.stat().st_size
-        with open_regular(path) as file:
-            length = struct.unpack("<Q", file.read(8))[0]
-            if length > min(MAX_HEADER, size - 8):
-                raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
-            header = json.loads(file.read(length))
-        return _tensors(header, 8 + length, size)
-    except FileNotFoundError as error:
-        raise ModelError(f"no file {path}") from error
-    except OSError as error:
-        raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
-    except (struct.error, ValueError, RecursionError) as error:
-        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
-        raise ModelError(f"{path} is damaged or cut short", reason, _REMEDY) from error
-
-
-def _tensors(header: object, start: int, size: int) -> dict[str, StoredTensor]:
-    if not isinstance(header, dict):
-        raise ValueError("its header is no object")
-    entries = cast("dict[str, object]", header)
-    return {
-        name: _checked(name, entry, start, size - start)
-        for name, entry in entries.items()
-        if name != "__metadata__"
-    }
+        length = struct.unpack("<Q", file.read(8))[0]
+        if length > min(MAX_HEADER, size - 8):
+            raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
+        header = json.loads(file.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("its header is no object")
+        entries = cast("dict[str, object]", header)
+        entries.pop("__metadata__", None)
+        start = 8 + length
+        return {name: _checked(name, one, start, size - start) for name, one in entries.items()}
 
 
 def _checked(name: str, entry: object, begin: int, data_bytes: int) -> StoredTensor:

@@ -129,16 +129,14 @@ def cgroup_room(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> int | None:
 
     cgroups, mounts: the kernel's lists of the process's groups and of mounted hierarchies.
     """
-    rooms = [room for group in memory_groups(cgroups, mounts) if (room := _room(group)) is not None]
-    return min(rooms, default=None)
+    rooms = map(_room, memory_groups(cgroups, mounts))
+    return min((one for one in rooms if one is not None), default=None)
 
 
 def cgroup_limit(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> int | None:
     """Bytes that the tightest group of this process may hold in all, None without any limit."""
-    limits = [
-        limit for group in memory_groups(cgroups, mounts) if (limit := _limit(group)) is not None
-    ]
-    return min(limits, default=None)
+    limits = map(_limit, memory_groups(cgroups, mounts))
+    return min((one for one in limits if one is not None), default=None)
 
 
 def memory_groups(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> Iterator[Path]:
@@ -153,7 +151,8 @@ def memory_groups(cgroups: Path = _CGROUPS, mounts: Path = _MOUNTS) -> Iterator[
         version = 1 if "memory" in controllers.split(",") else 0 if controllers else 2
         for mount_version, root, folder in mounted:
             if mount_version == version:
-                yield from _with_ancestors(folder, _below(group, root))
+                below = _below(group, root)
+                yield from (folder / part for part in (below, *below.parents))
 
 
 def _memory_mounts(mounts: Path) -> Iterator[tuple[int, str, Path]]:
@@ -169,17 +168,9 @@ def _memory_mounts(mounts: Path) -> Iterator[tuple[int, str, Path]]:
 
 def _below(group: str, root: str) -> PurePosixPath:
     """Path of a group below a mount; a container often sees only its own subtree."""
-    try:
-        return PurePosixPath(group).relative_to(root)
-    except ValueError:
-        return PurePosixPath()
-
-
-def _with_ancestors(mount: Path, below: PurePosixPath) -> Iterator[Path]:
-    if ".." in below.parts:  # of another namespace
-        below = PurePosixPath()
-    for part in (below, *below.parents):
-        yield mount / part
+    path = PurePosixPath(group)
+    below = path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
+    return PurePosixPath() if ".." in below.parts else below  # of another namespace
 
 
 def _limit(group: Path) -> int | None:

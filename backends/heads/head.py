@@ -7,7 +7,6 @@ import numpy as np
 
 from backends.base import (
     Block,
-    CacheState,
     Context,
     DeviceSampling,
     Logits,
@@ -20,9 +19,8 @@ from backends.base import (
     check_room,
     check_truncation,
 )
+from backends.base.line_context import LineContext
 from backends.heads.hidden_states import HiddenStates, Rows
-
-_LINES = "drafts lines only: the other branches of a tree would need states of their own"
 
 
 class LoadedLayers:
@@ -65,45 +63,13 @@ def head_info(target: ModelInfo, **own: Any) -> ModelInfo:
     )
 
 
-class HeadContext:
-    """Tokens of a head's context and room for more, and what such contexts cannot do.
+class HeadContext(LineContext):
+    """Most run lines alone, and sample on no device; passes are too short to be stopped."""
 
-    That is sampling on a device, saved states, and trees for most. Their passes are too short to be
-    stopped.
-    """
-
-    n_ctx: int
-    tokens: list[int]
     device_sampling: DeviceSampling | None = None
-    can_roll_back = can_verify_tree = stops_passes = False
-    max_branches = 1
-    draft_refusal = ""
-    tree_refusal = _LINES
-    state_bytes = saved_state_bytes = exact_batch = 0
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
-
-    def checkpoint(self, *, is_brief: bool = False) -> None:
-        """Nothing to do: what can be reached stays so."""
-
-    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        del tokens, parents
-        raise AssertionError(_LINES)
-
-    grow_tree = forward_tree
-
-    def commit(self, path: Sequence[int]) -> None:
-        del path
-        raise AssertionError(_LINES)
-
-    def save(self) -> CacheState:
-        raise ModelError("the cache of a head cannot be saved", "it belongs to its model's context")
-
-    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
-        del tokens, state
-        raise ModelError("a head's cache cannot be restored", "it belongs to its model's context")
+    can_roll_back = False
+    tree_refusal = "drafts lines only: the other branches of a tree would need states of their own"
+    not_copied = "it belongs to its model's context"
 
 
 class ChainHead(HeadContext):
@@ -119,6 +85,8 @@ class ChainHead(HeadContext):
     """Whether it has no entry for the first token, before which there is no state."""
     _true: int = 0
     """Leading tokens whose entries come from the model's own states."""
+    _last: Any = None
+    """The head's own state after the last token, shape (1, width); None if it is not known."""
 
     @property
     def _first_entry(self) -> int:
@@ -137,6 +105,14 @@ class ChainHead(HeadContext):
         if self._has_entries_before(start) or self._true < start:
             return 0
         return min(max(self._first_entry - start, 0), most)
+
+    def _known(self, start: int, count: int) -> int:
+        """Number of tokens from start on to be run with the model's own states before them."""
+        return self._states.known_before(start, count, otherwise=self._last is not None)
+
+    def _own_state(self) -> Any:
+        assert self._last is not None, "only a pass with logits leaves a state"
+        return self._last
 
     def _has_entries_before(self, start: int) -> bool:
         raise NotImplementedError
@@ -249,9 +225,6 @@ class BlockHead(HeadContext):
         self.tokens = []
         self._injected = 0
         """Leading tokens that have their entries, or none for want of what the model left."""
-
-    def rollback_to(self, length: int) -> int:
-        return min(length, len(self.tokens))
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert 0 <= n_logits <= len(tokens) <= self.n_chunk

@@ -119,9 +119,6 @@ class LastStateContext(HeadContext):
         self._tree: tuple[list[int], list[int]] = [], []
         """Tokens and parents of the nodes of an uncommitted tree."""
 
-    def rollback_to(self, length: int) -> int:
-        return min(length, len(self.tokens))
-
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         assert 0 <= n_logits <= len(tokens) <= self.n_chunk
         check_room(self, len(tokens))

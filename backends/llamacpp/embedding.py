@@ -13,6 +13,7 @@ from backends.chat.message import whole_characters
 from backends.files.gguf_header import read_header
 from backends.llamacpp import library
 from backends.llamacpp.model import LlamaModel
+from backends.llamacpp.sequences import Batch
 
 _POOLINGS = (1, 2, 3)
 """Mean, first and last row, as llama.cpp numbers them; it aborts on unknown ones, and 4 ranks."""
@@ -52,7 +53,7 @@ class Embedder:
             what = f"{model.info.name} cannot read texts of {most:,} tokens"
             raise OutOfMemoryError(what, library.last_reason())
         self._memory = api.llama_get_memory(pointer)
-        self._batch = api.llama_batch_init(most, 0, 1)
+        self._batch = Batch(most)
 
     def embed(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], list[int]]:
         """Rows of length 1, and the tokens of each text; of one with too many, the end is cut.
@@ -74,12 +75,9 @@ class Embedder:
     def _pass(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         if self._pointer is None:
             raise ModelError("the embedding model is closed")
-        batch, at = self._batch, 0
+        batch, at = self._batch.batch, 0
         for sequence, tokens in enumerate(texts):
-            for position, token in enumerate(tokens):
-                batch.token[at], batch.pos[at], batch.logits[at] = token, position, True
-                batch.n_seq_id[at], batch.seq_id[at][0] = 1, sequence
-                at += 1
+            at = self._batch.fill(at, tokens, len(tokens), 0, sequence)
         batch.n_tokens = at
         run = api.llama_encode
         if self._memory is not None:
@@ -94,7 +92,6 @@ class Embedder:
     def close(self) -> None:
         with self._lock:
             if self._pointer is not None:
-                api.llama_batch_free(self._batch)
                 api.llama_free(self._pointer)
                 self._pointer = None
 

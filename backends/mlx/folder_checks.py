@@ -2,16 +2,18 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, cast
 
+import mlx.core as mx
 from mlx_lm.utils import MODEL_REMAPPING
 
-from backends.base import ModelError, OutOfMemoryError
+from backends.base import ModelError, OutOfMemoryError, SpecchatError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
 from backends.files.head_folders.head_folder import drafter_in_folder
 from backends.files.mlx_folder import (
@@ -239,15 +241,26 @@ _MOST_CHARACTERS = 200
 _OUT_OF_MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 
 
+@contextlib.contextmanager
+def loading(path: Path) -> Generator[None]:
+    """Free what an exception within the block holds, and turn it into a ModelError if it is none.
+
+    Code of an architecture may raise anything.
+    """
+    try:
+        yield
+        return
+    except Exception as error:
+        refusal = error
+        if not isinstance(error, SpecchatError):
+            refusal = load_error(path, error)
+            refusal.__cause__ = error
+        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
+    mx.clear_cache()
+    raise refusal
+
+
 def load_error(path: Path, error: Exception) -> ModelError:
-    if isinstance(error, ModelError):
-        return error
-    refusal = _wrapped(path, error)
-    refusal.__cause__ = error
-    return refusal
-
-
-def _wrapped(path: Path, error: Exception) -> ModelError:
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
     ):

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from traceback import clear_frames
 from typing import Any, cast
 
 import mlx.core as mx
@@ -36,7 +35,7 @@ from backends.hardware.host import available_memory, physical_cores
 from backends.mlx import device as mlx_device
 from backends.mlx.caches import bytes_per_token, make_caches, rollback_of, rollback_refusal
 from backends.mlx.context import MlxContext
-from backends.mlx.folder_checks import checked_folder, load_error
+from backends.mlx.folder_checks import checked_folder, loading
 from backends.mlx.gguf import checked_file, load_gguf
 from backends.mlx.running_state import HeldStates
 from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
@@ -54,21 +53,16 @@ def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
         UsageError: a number of GPU layers; MLX runs all of them on the GPU, or none.
     """
     mlx_device.check_gpu_layers(gpu_layers)
-    try:
-        folder = checked_file(path) if path.is_file() else checked_folder(path)
-        return _loaded(path, folder)
-    except Exception as error:  # code of an architecture may raise anything
-        refusal = load_error(path, error)
-        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
-    mx.clear_cache()
-    raise refusal
+    with loading(path):
+        return _loaded(path)
 
 
-def _loaded(path: Path, folder: MlxFolder) -> "MlxModel":
+def _loaded(path: Path) -> "MlxModel":
     if path.is_file():
+        folder = checked_file(path)
         module, tokenizer = load_gguf(path, folder)
     else:
-        engine = read_engine(path)
+        folder, engine = checked_folder(path), read_engine(path)
         module, config = read_module(path)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module), engine)
     return MlxModel(module, tokenizer, path, folder)
@@ -91,11 +85,7 @@ class MlxModel:
     shortage = ""
 
     def __init__(
-        self,
-        module: nn.Module,
-        tokenizer: MlxTokenizer,
-        path: Path,
-        folder: MlxFolder,
+        self, module: nn.Module, tokenizer: MlxTokenizer, path: Path, folder: MlxFolder
     ) -> None:
         self.module: nn.Module | None = module
         self.tokenizer = tokenizer
@@ -104,7 +94,28 @@ class MlxModel:
         caches = _caches_after_one_token(module)
         self._kv_bytes_per_token = bytes_per_token(caches)
         self._state_bytes = HeldStates(caches).nbytes
-        self.info = _describe(module, tokenizer, path, folder, caches)
+        weights = weights_of(module)
+        read = [(name, array.shape, array.nbytes) for name, array in weights]
+        self.info = ModelInfo(
+            path=path,
+            name=path.name,
+            architecture=str(folder.config.get("model_type", "unknown")),
+            quantization=_quantization(folder, weights),
+            parameters=get_total_parameters(module),
+            weight_bytes=sum(array.nbytes for _, array in weights),
+            bytes_read_per_token=folder.read_per_token(read),
+            n_vocab=tokenizer.n_vocab,
+            n_layers=folder.count("num_hidden_layers"),
+            context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
+            rollback=rollback_of(caches),
+            backend="mlx",
+            engine=mlx_device.build(),
+            device=mlx_device.device(),
+            threads=physical_cores(),
+            rollback_refusal=rollback_refusal(caches),
+            active_experts=folder.active_experts,
+            image_refusal=NO_MLX,
+        )
 
     def open(self, n_ctx: int, *, drafts: bool = True, sequences: int = 1) -> MlxContext:  # noqa: ARG002
         assert self.module is not None, "the model is closed"
@@ -157,38 +168,6 @@ def weights_of(module: nn.Module) -> list[tuple[str, mx.array]]:
     return cast("list[tuple[str, mx.array]]", tree_flatten(module.parameters()))
 
 
-def _describe(
-    module: nn.Module,
-    tokenizer: MlxTokenizer,
-    path: Path,
-    folder: MlxFolder,
-    caches: list[Any],
-) -> ModelInfo:
-    weights = weights_of(module)
-    return ModelInfo(
-        path=path,
-        name=path.name,
-        architecture=str(folder.config.get("model_type", "unknown")),
-        quantization=_quantization(folder, weights),
-        parameters=get_total_parameters(module),
-        weight_bytes=sum(array.nbytes for _, array in weights),
-        bytes_read_per_token=folder.read_per_token(
-            [(name, array.shape, array.nbytes) for name, array in weights]
-        ),
-        n_vocab=tokenizer.n_vocab,
-        n_layers=folder.count("num_hidden_layers"),
-        context_limit=folder.count("max_position_embeddings") or _UNKNOWN_CONTEXT,
-        rollback=rollback_of(caches),
-        backend="mlx",
-        engine=mlx_device.build(),
-        device=mlx_device.device(),
-        threads=physical_cores(),
-        rollback_refusal=rollback_refusal(caches),
-        active_experts=folder.active_experts,
-        image_refusal=NO_MLX,
-    )
-
-
 def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str:
     settings = folder.config.get("quantization")
     if isinstance(settings, dict) and "bits" in settings:
@@ -205,12 +184,10 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
         ModelError: a file is missing or damaged, or the architecture is unknown.
     """
     checked_folder(path)
-    try:
+    with loading(path):
         module, config = read_module(path, lazy=True)
         tokenizer = read_tokenizer(path, config, n_vocab_of(module))
         rollback = rollback_of(make_caches(module))
-    except Exception as error:  # code of an architecture may raise anything
-        raise load_error(path, error) from error
     del module
     yield Vocabulary(tokenizer, rollback)
 

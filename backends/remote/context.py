@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.base import (
-    CacheState,
     DeviceRow,
     Drawn,
     Listener,
@@ -18,6 +17,7 @@ from backends.base import (
     check_room,
     check_truncation,
 )
+from backends.base.line_context import LineContext
 from backends.remote.verifying_server import (
     LostError,
     Opened,
@@ -27,24 +27,20 @@ from backends.remote.verifying_server import (
     reaching,
 )
 
-_NO_TREES = "is on another machine, where lines alone are verified"
 _CERTAIN = Warping(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
-class RemoteContext:
+class RemoteContext(LineContext):
     """Tokens that a server's context holds as far as it is told: with the next pass.
 
-    Where the server has lost them, they are sent again. It is its own device: what verifies there.
+    Where the server has lost them, or cannot go back, they are sent again. It is its own device:
+    what verifies there.
     """
 
-    keeps_rows = True
-
-    stops_passes = can_verify_tree = False
-    exact_batch = kv_bytes_per_token = state_bytes = saved_state_bytes = 0
-    max_branches = 1
-    can_roll_back = True
-    tree_refusal = _NO_TREES
-    draft_refusal = ""
+    keeps_rows = can_roll_back = True
+    kv_bytes_per_token = 0
+    tree_refusal = "is on another machine, where lines alone are verified"
+    not_copied = "it is on another machine"
 
     def __init__(
         self,
@@ -60,23 +56,13 @@ class RemoteContext:
         """The first tokens that the server's context holds."""
         self.n_ctx, self.n_chunk = opened.n_ctx, opened.n_chunk
         self.max_logits, self.max_rollback = opened.max_logits, opened.max_rollback
-        self.tokens: list[int] = []
+        self.tokens = []
         self.device_sampling = self
-
-    @property
-    def length(self) -> int:
-        return len(self.tokens)
-
-    def rollback_to(self, length: int) -> int:
-        return min(length, self.length)
 
     def truncate(self, length: int) -> None:
         check_truncation(length, self.length)
         del self.tokens[length:]
         self._agreed = min(self._agreed, length)
-
-    def checkpoint(self, *, is_brief: bool = False) -> None:
-        """Any length is reachable: what the server cannot go back to, it reads again."""
 
     def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
         if n_logits:  # a pass takes as long as one that verifies so many, but the rows stay there
@@ -139,23 +125,6 @@ class RemoteContext:
         passed = self._server.run(*of, length=self._agreed, **asked)
         self._name = name
         return passed
-
-    def forward_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        del tokens, parents
-        raise ModelError("no tree is verified", f"the model {_NO_TREES}")
-
-    def grow_tree(self, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
-        return self.forward_tree(tokens, parents)
-
-    def commit(self, path: Sequence[int]) -> None:
-        self.forward_tree(path, ())
-
-    def save(self) -> CacheState:
-        raise ModelError("the cache cannot be saved", "it is on another machine")
-
-    def restore(self, tokens: Sequence[int], state: CacheState) -> None:
-        del tokens, state
-        raise ModelError("no cache can be restored", "it is on another machine")
 
     def draft(
         self, tokens: Sequence[int], warping: Warping, uniforms: NDArray[np.float64], n_vocab: int

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from backends.base import ModelError
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind
 from backends.files.gguf_drafter import misfit as gguf_misfit
-from backends.files.gguf_header import GgufHeader
+from backends.files.gguf_header import GgufHeader, reading
 from backends.files.head_folders.block_layout import BlockLayout, block_layout
 from backends.files.head_folders.eagle3_layout import Eagle3Layout, eagle3_layout
 from backends.files.head_folders.last_state_layout import (
@@ -305,10 +305,8 @@ class HeadFolder:
         layout, path = self.layout, self.head.path
         assert isinstance(layout, LastStateLayout), "it was checked"
         stored = {name: one for name, one in layout.names.items() if name != MAP}
-        try:
+        with reading(path):
             weights = read_floats(self.head, stored)
-        except OSError as error:
-            raise ModelError(f"cannot read {path}", error.strerror or str(error)) from error
         net = {
             "weights": weights,
             "n_vocab": layout.n_vocab,

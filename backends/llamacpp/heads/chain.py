@@ -196,8 +196,6 @@ class ChainContext(TreeContext, ChainHead, TokenHead):
         self.tree_refusal = "" if self.can_verify_tree else _LINES if layers == 1 else _IN_TURN
         self._nodes: Rows = np.empty((0, width), np.float32)
         """What the nodes of an uncommitted tree leave, after what its roots read."""
-        self._last: Rows | None = None
-        """The head's own state after the last token."""
         super().__init__(at, pointer, states)
 
     def rollback_to(self, length: int) -> int:
@@ -257,15 +255,6 @@ class ChainContext(TreeContext, ChainHead, TokenHead):
 
     def _before(self, start: int, count: int) -> Rows:
         return self._transform(self._states.before(start, count))
-
-    def _known(self, start: int, count: int) -> int:
-        """Number of tokens from start on to be run with the model's own states before them."""
-        has_own = self._last is not None
-        return self._states.known_before(start, count, otherwise=has_own)
-
-    def _own_state(self) -> Rows:
-        assert self._last is not None, "only a pass with logits leaves a state"
-        return self._last
 
     def _pass(
         self, tokens: Sequence[int], rows: Rows, *, outputs: bool, is_own: bool = False

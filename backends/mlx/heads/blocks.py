@@ -24,24 +24,17 @@ from backends.heads.hidden_states import Rows
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.taps import add_layer_states, remove_states
 from backends.mlx.heads.weights import (
-    Apply,
     Entries,
     FeedForward,
     HeadAttention,
     LoadedHead,
+    VocabularyLayers,
     dtype_of,
-    embedding_of,
     output_bytes,
-    output_of,
-    over_all_tokens,
     require_room,
     with_weights,
 )
 from backends.mlx.model import MlxModel
-
-# The layers of DFlash heads (arXiv 2602.06036), DFlash2's included.
-#
-# The graph is that of src/models/dflash.cpp of llama.cpp.
 
 
 class BlockConvolution(nn.Module):
@@ -125,32 +118,6 @@ def _mask(sight: LayerSight, position: int, count: int) -> mx.array | str | None
     return mask & (seen <= places) if sight.is_causal else mask
 
 
-class BlockBackbone(nn.Module):
-    def __init__(self, layout: BlockLayout) -> None:
-        super().__init__()
-        width, epsilon = layout.width, layout.epsilon
-        self.fc = nn.Linear(len(layout.taps) * layout.target_width, width, bias=False)
-        self.hidden_norm = nn.RMSNorm(width, eps=epsilon)
-        self.layers = [BlockLayer(layout, sight) for sight in layout.layers]
-        self.norm = nn.RMSNorm(width, eps=epsilon)
-
-    def make_cache(self) -> list[Any]:
-        return [KVCache() for _ in self.layers]
-
-    def inject(self, rows: mx.array, caches: list[Any]) -> None:
-        """Append entries made from the model's states, float32 of (n, inputs)."""
-        fused = self.hidden_norm(self.fc(rows.astype(self.norm.weight.dtype)))
-        for layer, cache in zip(self.layers, caches, strict=True):
-            cache.update_and_fetch(*layer.self_attn.entries(fused, cache.offset))
-
-    def states(self, embedded: mx.array, caches: list[Any]) -> mx.array:
-        """Normed states of a block after the entries, (n, width), from its embeddings."""
-        rows = embedded.astype(self.norm.weight.dtype)
-        for layer, cache in zip(self.layers, caches, strict=True):
-            rows = layer(rows, cache)
-        return self.norm(rows)
-
-
 class MarkovHead(nn.Module):
     """Scores of a token after another (DSpark's vanilla head), as a product of two matrices."""
 
@@ -173,37 +140,45 @@ class CandidateSelector(nn.Module):
         self.successor_codebook = nn.Embedding(n_vocab, rank)
 
 
-class BlockDrafter(BlockBackbone):
+class BlockDrafter(VocabularyLayers):
     def __init__(
         self, layout: BlockLayout, drafted: NDArray[np.int64] | None, target: nn.Module
     ) -> None:
-        """drafted: the model's token of each of the head's. target: lends what the head lacks."""
-        super().__init__(layout)
+        super().__init__(layout, drafted, target)
+        width, epsilon = layout.width, layout.epsilon
         self._layout = layout
-        self._drafted = drafted
-        if layout.has_embeddings:
-            self.embed_tokens = nn.Embedding(layout.n_vocab, layout.width)
-        if layout.has_output:
-            self.lm_head = nn.Linear(layout.width, layout.n_drafted, bias=False)
+        self.fc = nn.Linear(len(layout.taps) * layout.target_width, width, bias=False)
+        self.hidden_norm = nn.RMSNorm(width, eps=epsilon)
+        self.layers = [BlockLayer(layout, sight) for sight in layout.layers]
+        self.norm = nn.RMSNorm(width, eps=epsilon)
         if layout.markov_rank:
             self.markov_head = MarkovHead(layout)
         if layout.selector is not None:
-            rank = layout.selector.rank
-            self.candidate_selector = CandidateSelector(rank, layout.width, layout.n_vocab)
-        self._lent_embedding: Apply | None = None if layout.has_embeddings else embedding_of(target)
-        is_lent = not layout.has_output and not layout.ties_output
-        self._lent_output: Apply | None = output_of(target) if is_lent else None
+            self.candidate_selector = CandidateSelector(layout.selector.rank, width, layout.n_vocab)
 
-    def embedded(self, tokens: mx.array) -> mx.array:
-        embedding = self._lent_embedding or self.embed_tokens
-        return self._layout.embedding_scale * embedding(tokens)
+    def make_cache(self) -> list[Any]:
+        return [KVCache() for _ in self.layers]
+
+    def inject(self, rows: mx.array, caches: list[Any]) -> None:
+        """Append entries made from the model's states, float32 of (n, inputs)."""
+        fused = self.hidden_norm(self.fc(rows.astype(self.norm.weight.dtype)))
+        for layer, cache in zip(self.layers, caches, strict=True):
+            cache.update_and_fetch(*layer.self_attn.entries(fused, cache.offset))
+
+    def states(self, block: mx.array, caches: list[Any]) -> mx.array:
+        """Normed states of a block of tokens after the entries, (n, width)."""
+        embedded = self._layout.embedding_scale * self.embedding(block)
+        rows = embedded.astype(self.norm.weight.dtype)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            rows = layer(rows, cache)
+        return self.norm(rows)
 
     def logits(self, states: mx.array) -> mx.array:
         layout = self._layout
-        rows = self._output(states).astype(mx.float32) * layout.logit_scale
+        rows = self.output(states).astype(mx.float32) * layout.logit_scale
         if layout.softcap:
             rows = layout.softcap * mx.tanh(rows / layout.softcap)
-        return over_all_tokens(rows, self._drafted, layout.n_vocab, -mx.inf)
+        return self.over_all_tokens(rows)
 
     def chained(self, states: mx.array, before: int) -> mx.array:
         """Rows each after the likeliest token of the one before it, (n, n_vocab); DSpark.
@@ -213,9 +188,7 @@ class BlockDrafter(BlockBackbone):
         base, token = self.logits(states), mx.array([before])
         rows: list[mx.array] = []
         for place in range(len(states)):
-            bias = over_all_tokens(
-                self.markov_head(token), self._drafted, self._layout.n_vocab, 0.0
-            )
+            bias = self.over_all_tokens(self.markov_head(token), fill=0.0)
             rows.append(base[place : place + 1] + bias)
             token = mx.argmax(rows[-1], axis=-1)
         return mx.concatenate(rows)
@@ -239,13 +212,6 @@ class BlockDrafter(BlockBackbone):
         pairs = (parts.predecessor_codebook(earlier) * gates) @ successors
         scores = pairs.astype(mx.float32) + unary[:, None]
         return mx.concatenate([ids.astype(mx.float32), scores.reshape(count, -1)], axis=-1)
-
-    def _output(self, states: mx.array) -> mx.array:
-        if self._lent_output is not None:
-            return self._lent_output(states)
-        if self._layout.has_output:
-            return self.lm_head(states)
-        return self.embed_tokens.as_linear(states)
 
 
 class MlxBlockPasses:
@@ -279,7 +245,7 @@ class MlxBlockPasses:
         masks = count - 1 if layout.from_last else count
         block = mx.array([*known, *[layout.mask] * masks])
         with self._guarded():
-            states = drafter.states(drafter.embedded(block), self._caches)[-count:]
+            states = drafter.states(block, self._caches)[-count:]
             if layout.selector is not None:
                 lattice = _on_host(drafter.lattice(states, known[-1]))
                 return in_lattice(lattice, layout.selector.candidates, layout.n_vocab)

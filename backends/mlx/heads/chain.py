@@ -23,15 +23,12 @@ from backends.mlx.context import MlxContext
 from backends.mlx.device_sampling import MlxSampling, SampledContext
 from backends.mlx.heads.taps import add_layer_states, remove_states
 from backends.mlx.heads.weights import (
-    Apply,
     FeedForward,
     HeadAttention,
     LoadedHead,
+    VocabularyLayers,
     dtype_of,
-    embedding_of,
     output_bytes,
-    output_of,
-    over_all_tokens,
     require_room,
     with_weights,
 )
@@ -104,8 +101,6 @@ class MlxChainContext(ChainHead, SampledContext):
         """Tokens run that are not counted in yet."""
         self._left_out = 0
         """Leading tokens without an entry."""
-        self._last: mx.array | None = None
-        """The head's own state after the last token, shape (1, width)."""
 
     def rollback_to(self, length: int) -> int:
         """At most what the model has passed: the head's own state after more is not kept.
@@ -183,17 +178,8 @@ class MlxChainContext(ChainHead, SampledContext):
         self._last = own[-1:]
         return logits.astype(mx.float32)
 
-    def _own_state(self) -> mx.array:
-        assert self._last is not None, "a state follows from a pass"
-        return self._last
-
     def _has_entries_before(self, start: int) -> bool:
         return start > self._left_out
-
-    def _known(self, start: int, count: int) -> int:
-        """Number of tokens from start on to be run with the model's own states before them."""
-        has_own = self._last is not None
-        return self._states.known_before(start, count, otherwise=has_own)
 
     def passed(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
@@ -258,18 +244,16 @@ class Eagle3Layer(nn.Module):
         return states + self.mlp(self.post_attention_layernorm(states))
 
 
-class Eagle3Layers(nn.Module):
+class Eagle3Layers(VocabularyLayers):
     """A ChainModule: the fusing of the model's states, the layer, and what is after it."""
 
     def __init__(
         self, layout: Eagle3Layout, drafted: NDArray[np.int64] | None, target: nn.Module
     ) -> None:
-        """drafted: the model's token of each of the head's. target: lends what the head lacks."""
-        super().__init__()
+        super().__init__(layout, drafted, target)
         width, epsilon = layout.width, layout.epsilon
         inputs = layout.n_taps * layout.target_width
         self._layout = layout
-        self._drafted = drafted
         if layout.norms_inputs:
             self.input_norm = nn.RMSNorm(inputs, eps=epsilon)
         if layout.norms_taps:
@@ -278,12 +262,6 @@ class Eagle3Layers(nn.Module):
         self.fc = nn.Linear(inputs, width, bias=layout.has_bias)
         self.layer = Eagle3Layer(layout)
         self.norm = nn.RMSNorm(width, eps=epsilon)
-        if layout.has_embeddings:
-            self.embed_tokens = nn.Embedding(layout.n_vocab, width)
-        if layout.has_output:
-            self.lm_head = nn.Linear(width, layout.n_drafted, bias=False)
-        self._lent_embedding: Apply | None = None if layout.has_embeddings else embedding_of(target)
-        self._lent_output: Apply | None = None if layout.has_output else output_of(target)
 
     def make_cache(self) -> list[Any]:
         return [KVCache()]
@@ -302,11 +280,9 @@ class Eagle3Layers(nn.Module):
     def __call__(
         self, tokens: mx.array, rows: mx.array, cache: list[Any]
     ) -> tuple[mx.array, mx.array]:
-        embedding = self._lent_embedding or self.embed_tokens
-        states = self.layer(embedding(tokens).astype(rows.dtype), rows, cache[0])
+        states = self.layer(self.embedding(tokens).astype(rows.dtype), rows, cache[0])
         normed = self.norm(states)
-        output = self._lent_output or self.lm_head
-        logits = over_all_tokens(output(normed), self._drafted, self._layout.n_vocab, -mx.inf)
+        logits = self.over_all_tokens(self.output(normed))
         return logits, normed if self._layout.hands_on_normed else states
 
 

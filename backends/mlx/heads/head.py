@@ -8,7 +8,6 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
-from traceback import clear_frames
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,17 +18,13 @@ from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import KVCache
 from mlx_lm.utils import get_total_parameters
 
-from backends.base import (
-    Context,
-    DraftUnavailableError,
-    SpecchatError,
-)
+from backends.base import Context, DraftUnavailableError
 from backends.files.gguf_drafter import TrainedKind
 from backends.files.head_folders.head_folder import HeadFolder, checked_head_folder
 from backends.heads.head import LoadedLayers, head_info
 from backends.mlx.caches import bytes_per_token
 from backends.mlx.context import MlxContext
-from backends.mlx.folder_checks import load_error
+from backends.mlx.folder_checks import loading
 from backends.mlx.heads.assistant import load_assistant
 from backends.mlx.heads.blocks import load_dflash
 from backends.mlx.heads.chain import MlxChainContext, load_eagle3
@@ -169,9 +164,7 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
     return LoadedHead(layers, opened, sum(array.nbytes for _, array in output))
 
 
-Load = Callable[[HeadFolder, MlxModel], LoadedHead]
-
-_LOAD: dict[TrainedKind, Load] = {
+_LOAD: dict[TrainedKind, Callable[[HeadFolder, MlxModel], LoadedHead]] = {
     TrainedKind.ASSISTANT: load_assistant,
     TrainedKind.DFLASH: load_dflash,
     TrainedKind.DSPARK: load_dflash,
@@ -193,15 +186,8 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead | M
     folder = checked_head_folder(path, target.folder)
     if folder.drafter.kind is TrainedKind.LAST_STATE:
         return load_last_state(folder, target, context)
-    try:
+    with loading(path):
         return MlxHead(folder, _LOAD[folder.drafter.kind](folder, target), target, context)
-    except DraftUnavailableError:
-        raise
-    except Exception as error:  # code of an architecture may raise anything
-        refusal = load_error(path, error)
-        clear_frames(error.__traceback__)  # they hold the arrays loaded so far
-    mx.clear_cache()
-    raise refusal
 
 
 class MlxHead(LoadedLayers):
@@ -229,12 +215,8 @@ class MlxHead(LoadedLayers):
     def open_beside(self, context: Context) -> Context:
         assert self._loaded is not None, "the head is closed"
         assert isinstance(context, MlxContext)
-        try:
+        with loading(self.info.path):  # finding out shapes runs the model's layers, as views
             opened = self._loaded.open(context)
-        except SpecchatError:
-            raise
-        except Exception as error:  # finding out shapes runs the model's layers, as views
-            raise load_error(self.info.path, error) from error
         self._contexts[id(opened)] = opened
         context.close_with(opened)
         return opened

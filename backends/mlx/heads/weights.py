@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from backends.base import Context, DraftUnavailableError, OutOfMemoryError
 from backends.files.head_folders.head_folder import HeadFolder
-from backends.files.head_folders.shapes import MAP, AttentionShape, Rotary
+from backends.files.head_folders.shapes import MAP, AttentionShape, HeadLayout, Rotary
 from backends.hardware.host import available_memory
 from backends.mlx.context import MlxContext
 from backends.mlx.folder_checks import require_memory
@@ -144,8 +144,12 @@ def with_converted_norms(weights: Weights) -> Weights:
 Layers = TypeVar("Layers", bound=nn.Module)
 
 
-def quantize_as_stored(layers: nn.Module, weights: Weights) -> None:
-    """Make those parts quantized whose stored weights are; others stay as they are."""
+def filled(layers: Layers, weights: Weights) -> Layers:
+    """Layers with their weights in memory, quantized as they are stored.
+
+    Raises:
+        ValueError: the weights do not fit the layers, in words.
+    """
 
     def settings(name: str, part: nn.Module) -> bool | dict[str, Any]:
         if f"{name}.scales" not in weights or not hasattr(part, "to_quantized"):
@@ -153,15 +157,6 @@ def quantize_as_stored(layers: nn.Module, weights: Weights) -> None:
         return cast("dict[str, Any]", infer_quant_config(name, part, dict(weights)))
 
     nn.quantize(layers, class_predicate=settings)
-
-
-def filled(layers: Layers, weights: Weights) -> Layers:
-    """Layers with their weights in memory, quantized as they are stored.
-
-    Raises:
-        ValueError: the weights do not fit the layers, in words.
-    """
-    quantize_as_stored(layers, weights)
     layers.eval()
     layers.load_weights(list(weights.items()))
     mx.eval(layers.parameters())
@@ -176,21 +171,6 @@ def with_weights(layers: Layers, folder: HeadFolder) -> Layers:
 
 def dtype_of(layers: nn.Module) -> mx.Dtype:
     return layers["norm"]["weight"].dtype
-
-
-def over_all_tokens(
-    rows: mx.array, drafted: NDArray[np.int64] | None, n_vocab: int, fill: float
-) -> mx.array:
-    """Rows over a head's tokens, (n, drafted), as float32 over those of its model, (n, n_vocab).
-
-    drafted: the model's token of each of the head's, None if they are the same. fill: of others.
-    """
-    rows = rows.astype(mx.float32)
-    if drafted is None:
-        return rows
-    full = mx.full((len(rows), n_vocab), fill, dtype=mx.float32)
-    places = mx.broadcast_to(mx.array(drafted.astype(np.int32)), rows.shape)
-    return mx.put_along_axis(full, places, rows, axis=-1)
 
 
 Apply = Callable[[mx.array], mx.array]
@@ -232,6 +212,45 @@ def _named(model: nn.Module, name: str) -> Any:
     return found[0] if len(found) == 1 else None
 
 
+class VocabularyLayers(nn.Module):
+    """The embedding and the output layer of a head, or what its model lends in their place."""
+
+    def __init__(
+        self, layout: HeadLayout, drafted: NDArray[np.int64] | None, target: nn.Module
+    ) -> None:
+        """drafted: the model's token of each of the head's, None if they are the same."""
+        super().__init__()
+        self._n_vocab, self._drafted = layout.n_vocab, drafted
+        self._lent_embedding: Apply | None = None if layout.has_embeddings else embedding_of(target)
+        is_lent = not layout.has_output and not layout.ties_output
+        self._lent_output: Apply | None = output_of(target) if is_lent else None
+        if layout.has_embeddings:
+            self.embed_tokens = nn.Embedding(layout.n_vocab, layout.width)
+        if layout.has_output:
+            self.lm_head = nn.Linear(layout.width, layout.n_drafted, bias=False)
+
+    def embedding(self, tokens: mx.array) -> mx.array:
+        return (self._lent_embedding or self.embed_tokens)(tokens)
+
+    def output(self, states: mx.array) -> mx.array:
+        """Scores over the head's tokens, (n, drafted)."""
+        if self._lent_output is not None:
+            return self._lent_output(states)
+        return self.lm_head(states) if "lm_head" in self else self.embed_tokens.as_linear(states)
+
+    def over_all_tokens(self, rows: mx.array, fill: float = -mx.inf) -> mx.array:
+        """Rows over the head's tokens as float32 over those of its model, (n, n_vocab).
+
+        fill: of the others.
+        """
+        rows = rows.astype(mx.float32)
+        if self._drafted is None:
+            return rows
+        full = mx.full((len(rows), self._n_vocab), fill, dtype=mx.float32)
+        places = mx.broadcast_to(mx.array(self._drafted.astype(np.int32)), rows.shape)
+        return mx.put_along_axis(full, places, rows, axis=-1)
+
+
 Entries = tuple[mx.array, mx.array]
 """Keys and values of tokens, each of shape (1, kv_heads, tokens, head_size)."""
 
@@ -254,7 +273,10 @@ class HeadAttention(nn.Module):
             self.k_norm = nn.RMSNorm(shape.head_size, eps=epsilon)
         if shape.has_sinks:
             self.sinks = mx.zeros((shape.heads,))
-        self._rotate = _rotation(rotary)
+        scaling = None if rotary.scaling is None else dict(rotary.scaling)
+        self._rotate: Any = initialize_rope(
+            rotary.size, rotary.base, rotary.is_interleaved, scaling
+        )
 
     def queries(self, rows: mx.array, position: int) -> mx.array:
         """Queries of tokens from a position on, shape (1, heads, tokens, head_size)."""
@@ -283,15 +305,6 @@ class HeadAttention(nn.Module):
 
     def _by_head(self, rows: mx.array, heads: int) -> mx.array:
         return rows.reshape(1, len(rows), heads, self._shape.head_size).swapaxes(1, 2)
-
-
-def _rotation(rotary: Rotary) -> Any:
-    return initialize_rope(
-        rotary.size,
-        rotary.base,
-        rotary.is_interleaved,
-        None if rotary.scaling is None else dict(rotary.scaling),
-    )
 
 
 class FeedForward(nn.Module):
