@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.bench.results import PLAIN, Bench, Run, jackknife, ratio_of, sums, total
 from app.bench.suites import Suite
 from backends.base import UsageError
+from backends.base.safe_files import explained
 
 
 def old_bench(file: Path, suite: Suite) -> Bench:
@@ -20,9 +21,8 @@ def old_bench(file: Path, suite: Suite) -> Bench:
         UsageError: it cannot be read, is none, or asked other questions.
     """
     try:
-        old = TypeAdapter(Bench).validate_json(file.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {file}", error.strerror or str(error)) from error
+        with explained(f"cannot read {file}"):
+            old = TypeAdapter(Bench).validate_json(file.read_bytes())
     except ValidationError as error:
         place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         why = f"{place} is missing or of another type" if place else "it holds no JSON object"

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.bench.methods import Method, Methods, Outcome
 from app.bench.results import PLAIN, Bench, Run
-from app.bench.suites import Suite, Task, limited, tasks
+from app.bench.suites import Suite, Task, tasks
 from app.engine.session import Session, bytes_per_token
 from backends.base import ModelError, UsageError
 from backends.base.safe_files import make_private_folder, private_opener
@@ -49,7 +49,12 @@ def slow_suite(suite: Suite, plain_seconds: float, n_methods: int) -> Suite:
         UsageError: even the shortest form would take several times as long.
     """
     forms = [
-        limited(replace(suite, temperatures=suite.temperatures[:heats]), prompts, most)
+        replace(
+            suite,
+            temperatures=suite.temperatures[:heats],
+            prompts=min(prompts, suite.prompts or prompts),
+            max_tokens=min(most, suite.max_tokens),
+        )
         for prompts, heats, most in _SHORTER
     ]
     for form in forms:

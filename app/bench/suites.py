@@ -108,11 +108,19 @@ def suite_of(given: str, folder: Path) -> Suite:
 
 
 def limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
-    """A suite with at most so many questions of each kind, and tokens of an answer."""
-    prompts = min(filter(None, (questions, suite.prompts)), default=None)
-    return replace(
-        suite, prompts=prompts, max_tokens=min(filter(None, (max_tokens, suite.max_tokens)))
-    )
+    """A suite with less of what was typed.
+
+    Raises:
+        UsageError: it has not so much.
+    """
+    prompts, tokens = questions or suite.prompts, max_tokens or suite.max_tokens
+    for option, wanted, most in (
+        ("--questions", prompts, suite.prompts),
+        ("--max-tokens", tokens, suite.max_tokens),
+    ):
+        if wanted and most and wanted > most:
+            raise UsageError(f"{option} cannot be {wanted}", f"{suite.name} has at most {most}")
+    return replace(suite, prompts=prompts, max_tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True)

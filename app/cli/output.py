@@ -12,15 +12,17 @@ from app.cli.command import STDOUT
 from app.cli.terminal import stderr, stdout
 from app.printable import printable_json
 from backends.base import SpecchatError, UsageError
-from backends.base.safe_files import write_whole
+from backends.base.safe_files import explained, write_whole
 
 
-def check_writable(file: Path) -> None:
-    """Raise a usage error before a long measurement rather than after it.
+def writable(file: Path | None) -> Path | None:
+    """The file, if any: one that cannot be written is refused before long work, not after it.
 
     Raises:
-        UsageError: the file cannot be written, or is standard output.
+        UsageError: it cannot be written, or is standard output.
     """
+    if file is None:
+        return None
     if str(file) == STDOUT:
         raise UsageError(
             f"cannot write to {STDOUT}",
@@ -32,6 +34,7 @@ def check_writable(file: Path) -> None:
     if file.is_dir() or not os.access(target, os.W_OK):
         why = "it is a folder" if file.is_dir() else "the folder is missing or read-only"
         raise UsageError(f"cannot write {file}", why)
+    return file
 
 
 def check_apart(*files: Path | None) -> None:
@@ -52,10 +55,8 @@ def write_file(file: Path, text: str) -> None:
     Raises:
         SpecchatError: it cannot be written.
     """
-    try:
+    with explained(f"cannot write {file}", SpecchatError):
         write_whole(file, text, is_private=False)
-    except OSError as error:
-        raise SpecchatError(f"cannot write {file}", error.strerror or str(error)) from error
 
 
 SCHEMA = 1
@@ -64,11 +65,7 @@ SCHEMA = 1
 def _needs_json(context: Context, output: Path | None) -> Path | None:
     if output is not None and not context.params.get("json"):
         raise UsageError("--output needs --json", "only JSON is written to a file")
-    if str(output) == STDOUT:
-        return None
-    if output is not None:
-        check_writable(output)
-    return output
+    return None if str(output) == STDOUT else writable(output)
 
 
 Json = Annotated[
@@ -110,5 +107,10 @@ def write_object(facts: Mapping[str, Any], output: Path | None = None) -> None:
     if output is None:
         stdout.write_json(value)
         return
-    write_file(output, f"{printable_json(value, 1)}\n")
-    stderr.note(f"written to {output}")
+    write_json(output, value)
+
+
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Replace a file by a JSON object, as write_file does, and say so."""
+    write_file(file, f"{printable_json(value, 1)}\n")
+    stderr.note(f"written to {file}")

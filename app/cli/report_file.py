@@ -10,9 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.output import check_writable, write_file
-from app.cli.terminal import stderr
-from app.printable import printable_json
+from app.cli.output import writable
 from backends.base import ModelError
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.engine_facts import Engines, describe_engines, gpus
@@ -59,31 +57,15 @@ def _system() -> str:
     return " ".join(filter(None, (name, number and number[0], platform.machine())))
 
 
-def _checked(file: Path | None) -> Path | None:
-    if file is not None:
-        check_writable(file)
-    return file
-
-
 ReportFile = Annotated[
     Path | None,
     typer.Option(
         "--report",
         metavar="FILE",
-        callback=_checked,
+        callback=writable,
         help="Write figures to send: no texts, no names of files, users or hosts.",
     ),
 ]
-
-
-def write_report(file: Path, report: dict[str, Any]) -> None:
-    """Write a report as JSON.
-
-    Raises:
-        SpecchatError: it cannot be written.
-    """
-    write_file(file, f"{printable_json(report, 1)}\n")
-    stderr.note(f"written to {file}")
 
 
 def today() -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -75,15 +76,8 @@ def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
         KeyboardInterrupt: the user interrupted it.
     """
     try:
-        with deferred() as stop:
-
-            def notify(text: str) -> None:
-                if stop.is_set():
-                    raise KeyboardInterrupt
-                stderr.status(text)
-
-            with stopping_passes(stop.is_set):
-                yield notify, stop
+        with deferred() as stop, stopping_passes(stop.is_set):
+            yield partial(show_phase, stop), stop
     except PassStoppedError as stopped:
         raise KeyboardInterrupt from stopped
     except KeyboardInterrupt as interrupt:
@@ -91,6 +85,13 @@ def phases() -> Generator[tuple[Callable[[str], None], Event], None, None]:
         raise
     finally:
         stderr.clear_status()
+
+
+def show_phase(stop: Event, text: str) -> None:
+    """Show what long work does next, or end it there if the user has interrupted it."""
+    if stop.is_set():
+        raise KeyboardInterrupt
+    stderr.status(text)
 
 
 def read_all(

@@ -19,7 +19,7 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths
 from app.remote.address import Address
 from backends.base import ModelError
-from backends.base.safe_files import write_whole
+from backends.base.safe_files import explained, write_whole
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import forms
@@ -102,9 +102,7 @@ def _vocabulary(
     path = paths.vocabularies / f"{served.model}.gguf"
     if not path.exists():
         notify(f"getting the vocabulary of {served.name}")
-        try:
+        with explained(f"cannot write {path}", ModelError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, server.vocabulary())
-        except OSError as error:
-            raise ModelError(f"cannot write {path}", error.strerror or str(error)) from error
     return path

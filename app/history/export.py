@@ -26,7 +26,7 @@ from app.settings.catalogue import TOOLS
 from app.wording import without_continuation
 from backends.base import UsageError
 from backends.base.images import without_images
-from backends.base.safe_files import read_bounded, write_whole
+from backends.base.safe_files import explained, read_bounded, write_whole
 
 SCHEMA = 1
 
@@ -107,10 +107,8 @@ def write_export(history: History, number: int, path: Path, *, overwrite: bool =
         text = as_markdown(history.chat(number), history.path(number))
     else:
         text = json.dumps(backup(history, number), ensure_ascii=False, indent=1) + "\n"
-    try:
+    with explained(f"cannot write {path}", HistoryError):
         write_whole(path, text, is_private=False)
-    except OSError as error:
-        raise HistoryError(f"cannot write {path}", error.strerror or str(error)) from error
     return path.absolute()
 
 
@@ -173,8 +171,10 @@ def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[
         UsageError: the file cannot be read, or is none of these.
         HistoryError: the chat cannot be saved.
     """
+    with explained(f"cannot read {path}"):
+        text = read_bounded(path, _MOST_BYTES)
     try:
-        found = json.loads(read_bounded(path, _MOST_BYTES))
+        found = json.loads(text)
         rows = found.get("tree") or [
             row | {"number": place, "parent": place - 1, "shown": place + 1}
             for place, row in enumerate(found["messages"], 1)
@@ -196,8 +196,6 @@ def read_backup(history: History, path: Path, *, copies: bool = False) -> tuple[
             [Queued(as_text(one["text"]), _attached(one)) for one in found.get("queue", ())],
         )
         return number, True
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", error.strerror or str(error)) from error
     except _MALFORMED as error:
         why = "it is no chat that specchat exported as JSON"
         raise UsageError(f"cannot import {path}", why) from error

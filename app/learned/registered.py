@@ -19,7 +19,7 @@ from typing import Any
 
 from app.paths import Paths
 from backends.base import ModelError, SpecchatError, UsageError
-from backends.base.safe_files import make_private_folder, replacing, write_whole
+from backends.base.safe_files import explained, make_private_folder, replacing, write_whole
 from backends.engines.backend_selection import LLAMACPP
 from models.bounded_files import read_object
 from models.metadata.identity import fingerprint
@@ -128,7 +128,7 @@ def register(
         entry, name=name, folder=place / secrets.token_hex(4), salt=salt if hashes else "",
         taught_by=hashes,
     )  # fmt: skip
-    try:
+    with explained(f"cannot keep {entry.name}", SpecchatError):
         make_private_folder(entry.folder)
         for file in files:
             with file.open("rb") as source, replacing(entry.folder / file.name) as copy:
@@ -137,8 +137,6 @@ def register(
         for other in place.iterdir():
             if other.is_dir() and other != entry.folder:
                 shutil.rmtree(other, ignore_errors=True)
-    except OSError as error:
-        raise SpecchatError(f"cannot keep {entry.name}", error.strerror or str(error)) from error
     return entry
 
 
@@ -219,12 +217,9 @@ def forget(paths: Paths, entry: Registered) -> None:
         what = f"{entry.name} cannot be removed"
         raise UsageError(what, "it comes with specchat", "To draft without: --draft off")
     place = paths.heads / entry.name
-    try:
+    with explained(f"cannot remove {entry.name}", SpecchatError):
         (place / MANIFEST).unlink()
         shutil.rmtree(place)
-    except OSError as error:
-        what = f"cannot remove {entry.name}"
-        raise SpecchatError(what, error.strerror or str(error)) from error
 
 
 def _hashed(salt: str, mark: str) -> str:

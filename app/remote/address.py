@@ -8,7 +8,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from backends.base import UsageError
-from backends.base.safe_files import NotRegularError, NotTextError, open_regular, text_of
+from backends.base.safe_files import explained, open_regular, text_of
 
 REMOTE_KEY = "SPECCHAT_REMOTE_KEY"
 """Variable that holds the key; it is no setting, so that no file of ours repeats it."""
@@ -85,15 +85,10 @@ def read_line(path: Path, what: str, *, is_private: bool = False) -> str:
     Raises:
         UsageError: the file cannot be read, or is private and others can read it too.
     """
-    try:
-        with open_regular(path) as file:
-            if is_private and os.name != "nt" and os.fstat(file.fileno()).st_mode & _OTHERS:
-                raise UsageError(what, "others can read it", f"chmod 600 {path}")
-            return text_of(file.read(_MOST_KEY)).strip()
-    except (OSError, NotRegularError) as error:
-        raise UsageError(what, str(getattr(error, "strerror", "") or error)) from error
-    except NotTextError as error:
-        raise UsageError(what, str(error)) from error
+    with explained(what), open_regular(path) as file:
+        if is_private and os.name != "nt" and os.fstat(file.fileno()).st_mode & _OTHERS:
+            raise UsageError(what, "others can read it", f"chmod 600 {path}")
+        return text_of(file.read(_MOST_KEY)).strip()
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:

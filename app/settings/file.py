@@ -9,7 +9,7 @@ from app import actions
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, KEYS, PRESET_KEYS, Key, Value
 from backends.base import UsageError
-from backends.base.safe_files import make_private_folder, read_text, write_whole
+from backends.base.safe_files import explained, make_private_folder, read_text, write_whole
 from models.bounded_files import parse_toml
 
 KEYS_TABLE, PRESETS_TABLE = "keys", "presets"
@@ -113,11 +113,9 @@ def save(path: Path, changes: Mapping[str, Value | None]) -> None:
     except ValueError as error:
         raise UsageError(f"cannot change the settings in {path}", str(error)) from error
     real = path.resolve()  # a link into a folder of settings stays one
-    try:
+    with explained(f"cannot write {path}"):
         make_private_folder(real.parent)
         write_whole(real, text)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}", error.strerror or str(error)) from error
 
 
 def _changed(text: str, name: str, value: Value | None) -> str:
@@ -145,10 +143,8 @@ def _text(path: Path) -> str | None:
         return read_text(path, MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise _unreadable(path, str(error)) from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, getattr(error, "strerror", "") or str(error)) from error
 
 
 def check(where: str, place: str, name: str, value: object, path: Path) -> None:

@@ -15,7 +15,7 @@ from app.printable import one_line
 from app.settings import file
 from app.settings.catalogue import MODEL, SYSTEM, Value, known
 from backends.base import SpecchatError, UsageError
-from backends.base.safe_files import make_private_folder, read_text, write_whole
+from backends.base.safe_files import explained, make_private_folder, read_text, write_whole
 from models.bounded_files import parse_toml
 
 NO_PRESET = "off"
@@ -43,15 +43,6 @@ def _files(folder: Path, ending: str) -> dict[str, Path]:
 
 
 @contextmanager
-def _told(what: str) -> Generator[None]:
-    """Tell what cannot be done, and why, in a UsageError."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UsageError(what, getattr(error, "strerror", "") or str(error)) from error
-
-
-@contextmanager
 def of_preset(name: str) -> Generator[None]:
     """Tell which preset names what cannot be used; of none if the name is empty."""
     try:
@@ -63,7 +54,7 @@ def of_preset(name: str) -> Generator[None]:
 
 
 def _text(path: Path) -> str:
-    with _told(f"cannot read {path}"):
+    with explained(f"cannot read {path}"):
         return read_text(path, file.MOST_BYTES)
 
 
@@ -97,9 +88,10 @@ class Presets:
         source = found[known(name, found, f"no preset {name!r}")]
         if not isinstance(source, Path):
             return dict(source)
-        text = _text(source)
-        with _told(f"cannot read {source}"):
-            values = parse_toml(text)
+        try:
+            values = parse_toml(_text(source))
+        except ValueError as error:
+            raise UsageError(f"cannot read {source}", str(error)) from error
         for key, value in values.items():
             file.check(key, f"{file.PRESETS_TABLE}.{name}", key, value, source)
         return values
@@ -153,7 +145,7 @@ def put(path: Path, text: str | None) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    with _told(f"cannot write {path}"):
+    with explained(f"cannot write {path}"):
         make_private_folder(path.parent)
         if text is None:
             path.unlink(missing_ok=True)

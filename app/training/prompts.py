@@ -18,7 +18,7 @@ from app.history.store import History, open_history
 from app.paths import Paths
 from app.training.run import Order
 from backends.base import UsageError
-from backends.base.safe_files import NotTextError, read_text
+from backends.base.safe_files import explained, read_text
 from backends.chat.message import Message
 
 _FILE = Path(__file__).with_name("prompts.toml")
@@ -141,11 +141,8 @@ def prompts_of_file(path: Path) -> list[TrainingPrompt]:
     Raises:
         UsageError: it cannot be read, or has none.
     """
-    try:
+    with explained(f"cannot read prompts of {path}"):
         lines = read_text(path, _MOST_BYTES).splitlines()
-    except (OSError, NotTextError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read prompts of {path}", why) from error
     texts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not texts:
         raise UsageError(f"there are no prompts in {path}", "it has no text, one prompt a line")

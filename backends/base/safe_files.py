@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from backends.base.errors import SpecchatError, UsageError
+
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
@@ -96,6 +98,20 @@ class NotTextError(ValueError):
     def __init__(self, fault: str, why: str) -> None:
         super().__init__(f"it {fault}: {why}")
         self.fault, self.why = fault, why
+
+
+@contextmanager
+def explained(
+    what: str, kind: type[SpecchatError] = UsageError, remedy: str = ""
+) -> Generator[None]:
+    """Raise an error of ours for what the system refuses in the block, or a file that is no text.
+
+    what: happened, for which why is what the system says.
+    """
+    try:
+        yield
+    except (OSError, NotTextError) as error:
+        raise kind(what, getattr(error, "strerror", "") or str(error), remedy) from error
 
 
 def open_regular(path: Path) -> BinaryIO:

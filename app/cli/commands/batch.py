@@ -11,7 +11,7 @@ import typer
 
 from app.cli import option_values, options
 from app.cli.commands.serve import SWITCH_SECONDS, loaded_by
-from app.cli.output import check_writable
+from app.cli.output import writable
 from app.cli.terminal import process, stderr
 from app.cli.terminal.interrupt import deferred
 from app.cli.terminal.process import EXIT_ERROR, EXIT_INTERRUPTED
@@ -42,7 +42,7 @@ def batch(
     could not be answered.
     """
     session_options = option_values.own_options(context)
-    check_writable(answers)
+    writable(answers)
     paths = Paths.of_this_user()
     engine = Engine(session_options, paths)
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -20,8 +20,8 @@ from app.bench.suites import SUITES, Suite, limited, suite_of
 from app.bench.wording import table
 from app.cli import option_values, options
 from app.cli.command import STDOUT
-from app.cli.output import Output, check_apart, check_writable, write_file
-from app.cli.report_file import ReportFile, machine, version, write_report
+from app.cli.output import Output, check_apart, writable, write_file, write_json
+from app.cli.report_file import ReportFile, machine, version
 from app.cli.session import open_session
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
@@ -76,15 +76,12 @@ def bench(
 ) -> None:
     """Measure lookup, self, auto and --draft against plain decoding, by kind of prompt."""
     paths = Paths.of_this_user()
-    chosen = _limited(suite_of(suite, paths.suites), questions, max_tokens)
+    chosen = limited(suite_of(suite, paths.suites), questions, max_tokens)
     if report is not None and suite not in SUITES:
         raise UsageError("--report is for named suites", "a file's kinds may tell of its user")
     before = old_bench(compare, chosen) if compare is not None else None
     json = output or json
-    files = [file for file in (json if _is_file(json) else None, html, report) if file is not None]
-    for file in files:
-        check_writable(file)
-    check_apart(*files)
+    check_apart(*map(writable, (json if _is_file(json) else None, html, report)))
     session_options = option_values.session_options(context)
     session = open_session(session_options, chosen.context)
     try:
@@ -105,25 +102,13 @@ def bench(
                 changes = Comparison.of(before, runner.bench) if before else None
                 _report(runner.bench, json, html, changes)
                 if report is not None:
-                    write_report(report, _to_send(runner.bench, session))
+                    write_json(report, _to_send(runner.bench, session))
                 if finished:
                     runner.forget()
     finally:
         session.close()
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-def _limited(suite: Suite, questions: int | None, max_tokens: int | None) -> Suite:
-    """A suite with less of what was typed; more than it has is refused."""
-    chosen = limited(suite, questions, max_tokens)
-    for option, wanted, most in (
-        ("--questions", questions, chosen.prompts),
-        ("--max-tokens", max_tokens, chosen.max_tokens),
-    ):
-        if wanted and wanted != most:
-            raise UsageError(f"{option} cannot be {wanted}", f"{chosen.name} has at most {most}")
-    return chosen
 
 
 def _slow_suite(suite: Suite, compared: Methods) -> Suite:

@@ -11,8 +11,8 @@ import typer
 
 from app.ahead.piece_reader import AheadTime
 from app.bench.report import report as report_of
-from app.cli.output import Json, Output, check_apart, write_result
-from app.cli.report_file import ReportFile, machine, today, version, write_report
+from app.cli.output import Json, Output, check_apart, write_json, write_result
+from app.cli.report_file import ReportFile, machine, today, version
 from app.cli.terminal.process import EXIT_USAGE
 from app.engine.upgrade_guard import findings
 from app.evaluation.settings_check import Fault, check_settings
@@ -67,7 +67,7 @@ def doctor(json: Json = False, output: Output = None, report: ReportFile = None)
     bandwidth = _measured(engines.chosen)
     here = machine(bandwidth, engines)
     if report is not None:
-        write_report(report, report_of(version("specchat"), today(), here))
+        write_json(report, report_of(version("specchat"), today(), here))
     facts = _facts(faults, engines, here)
     wrong = [_row("since a change", found) for found in facts["upgrades"]]
     wrong += [_row("wrong setting", " ".join(str(fault).split())) for fault in faults]

@@ -217,25 +217,22 @@ def remove(name: Name, json: Json = False, output: Output = None) -> None:
     what was done of it.
     """
     paths = Paths.of_this_user()
+    runs = (run for run in unfinished_runs(paths) if run.name == name.lower())
     if name in unfinished(hub_cache()):
         _discard(name)
-        discarded = f"discarded the unfinished download of {name}"
-        write_result({"discarded": name}, [discarded], json, output, stderr.note)
-        return
-    if run := next((run for run in unfinished_runs(paths) if run.name == name.lower()), None):
+        facts, what = {"discarded": name}, f"discarded the unfinished download of {name}"
+    elif run := next(runs, None):
         run.discard()
-        discarded = f"discarded the unfinished training of {run.name}"
-        write_result({"discarded": run.name}, [discarded], json, output, stderr.note)
-        return
-    if (trained := registered_drafter(paths, name)) is not None:
+        facts, what = {"discarded": run.name}, f"discarded the unfinished training of {run.name}"
+    elif (trained := registered_drafter(paths, name)) is not None:
         forget(paths, trained)
-        gone = f"removed {trained.name}, {trained.words}"
-        write_result({"removed": trained.name}, [gone], json, output, stderr.note)
-        return
-    model = _named(name)
-    remove_model(model, HubSettings.of_environment(paths.downloads), paths.models)
-    removed = f"removed {model.name}, {size_text(model.size_bytes)}"
-    write_result({"removed": as_json(model)}, [removed], json, output, stderr.note)
+        facts, what = {"removed": trained.name}, f"removed {trained.name}, {trained.words}"
+    else:
+        model = _named(name)
+        remove_model(model, HubSettings.of_environment(paths.downloads), paths.models)
+        what = f"removed {model.name}, {size_text(model.size_bytes)}"
+        facts = {"removed": as_json(model)}
+    write_result(facts, [what], json, output, stderr.note)
 
 
 @models.command(cls=Command)

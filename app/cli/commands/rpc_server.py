@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.terminal import stderr
-from backends.base import UsageError
+from backends.base.safe_files import explained
 from backends.engines.backend_selection import LLAMACPP, importing_engine
 
 _OPEN = (
@@ -25,10 +25,8 @@ def rpc_server(
 
     It answers one at a time, until Ctrl+C. Both need the same version of specchat.
     """
-    try:
+    with explained(f"--host cannot be {host!r}"):
         address = socket.gethostbyname(host)
-    except OSError as error:
-        raise UsageError(f"--host cannot be {host!r}", error.strerror or str(error)) from error
     with importing_engine(LLAMACPP):
         from backends.llamacpp.rpc import serve
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from app import completion
 from app.cli import option_values
 from app.cli.options import BACKEND, GPU_LAYERS, KV, OFFLINE, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
-from app.cli.session import phases
+from app.cli.session import phases, show_phase
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.cli.terminal.process import EXIT_DONE, EXIT_ERROR
@@ -130,13 +131,7 @@ def _trained(options: SessionOptions, paths: Paths, run: Run) -> "Outcome":
     where = ""
     try:
         with interruptible() as stop:
-
-            def notify(text: str) -> None:
-                if stop.is_set():
-                    raise KeyboardInterrupt
-                stderr.status(text)
-
-            stages = _stages(options, paths, run, notify)
+            stages = _stages(options, paths, run, partial(show_phase, stop))
             with closing(stages.left(stop.is_set)) as progress:
                 for one in progress:
                     _show(one)

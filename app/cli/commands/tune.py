@@ -1,9 +1,10 @@
 """`specchat models tune`: finds the fastest self-drafter of a model on this machine."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from app import completion
 from app.cli import option_values
 from app.cli.options import GPU_LAYERS, KV, OFFLINE, STREAM, THREADS, argument, with_options
 from app.cli.output import Json, Output, write_result
-from app.cli.session import phases
+from app.cli.session import phases, show_phase
 from app.cli.terminal import stderr
 from app.cli.terminal.interrupt import interruptible
 from app.drafting.choose.tuning import Tuning, TuningResult
@@ -63,31 +64,18 @@ def tune(
         )
         if stop.is_set():
             loaded.close()
-    with closing(loaded), _steps() as notify:
+    with closing(loaded), interruptible() as stop:  # at the next step, so that no file is left
+        notify = partial(show_phase, stop)
         tuning = Tuning(loaded, paths, layers, notify, stderr.note, stderr.step, lock_bytes)
         try:
             result = tuning.run()
         except KeyboardInterrupt:
             stderr.note(_stopped(tuning))
             raise
-    facts = {"target": reference.name, **_as_json(result)}
-    write_result(facts, _lines(reference.name, result), json, output)
-
-
-@contextmanager
-def _steps() -> Generator[Callable[[str], None], None, None]:
-    """Show each step; the first Ctrl-C ends the work at the next, so that no file is left."""
-    with interruptible() as stop:
-
-        def notify(text: str) -> None:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            stderr.status(text)
-
-        try:
-            yield notify
         finally:
             stderr.clear_status()
+    facts = {"target": reference.name, **_as_json(result)}
+    write_result(facts, _lines(reference.name, result), json, output)
 
 
 def _stopped(tuning: Tuning) -> str:
