@@ -153,6 +153,7 @@ class AheadState:
     paused: str = ""
 
 
+@dataclass(slots=True, eq=False)
 class Expectation:
     """What is expected at present: any thread tells it, the engine's thread follows.
 
@@ -162,15 +163,11 @@ class Expectation:
     sent.
     """
 
-    def __init__(
-        self,
-        may_read: Callable[[], str],
-        most_waste: Callable[[], float],
-        publish: Callable[[AheadState | None], None],
-    ) -> None:
-        self.latest: Expected | None = None
-        self.followed: Expected | None = None
-        self.may_read, self.most_waste, self.publish = may_read, most_waste, publish
+    may_read: Callable[[], str]
+    most_waste: Callable[[], float]
+    publish: Callable[[AheadState | None], None]
+    latest: Expected | None = None
+    followed: Expected | None = None
 
     def led_to(self, conversation: Conversation, tools: tuple[Tool, ...] = ()) -> bool:
         """Whether what was read last is very likely the beginning of a conversation's prompt.

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from app.ahead.certain_tokens import BegunPrompt, CertainTokens
 from app.ahead.expected import AheadState, Expectation, Expected, pause_before
@@ -58,35 +59,28 @@ _ENOUGH_WASTED = "enough of this message was read in vain"
 _NOTHING = BegunPrompt()
 
 
+@dataclass(eq=False)
 class ReadingAhead:
     """Idle work that reads what is expected, as far as it is certain, in short pieces.
 
     A failure ends it until something else is expected, and several in a row end it for this model:
-    the reply reads its prompt itself, and has errors of its own.
+    the reply reads its prompt itself, and has errors of its own. refusal: why nothing is ever read
+    ahead here, "" if it is.
     """
 
-    def __init__(
-        self,
-        expectation: Expectation,
-        context: TargetContext,
-        certain: CertainTokens,
-        reader: PieceReader,
-        keeper: StateKeeper,
-        paths: Paths,
-        refusal: str = "",
-    ) -> None:
-        """refusal: why nothing is ever read ahead here, "" if it is."""
-        self._refusal = refusal
-        self._expectation = expectation
-        self._context = context
-        self._certain = certain
-        self._reader = reader
-        self._keeper = keeper
-        self._paths = paths
-        self._failure = ""
-        """Why reading what is expected failed, "" if it did not."""
-        self._failures = 0
-        """Failures in a row."""
+    expectation: Expectation
+    context: TargetContext
+    certain: CertainTokens
+    reader: PieceReader
+    keeper: StateKeeper
+    paths: Paths
+    refusal: str = ""
+    _failure: str = field(default="", init=False)
+    """Why reading what is expected failed, "" if it did not."""
+    _failures: int = field(default=0, init=False)
+    """In a row."""
+
+    def __post_init__(self) -> None:
         self._forget()
 
     def _forget(self) -> None:
@@ -105,7 +99,7 @@ class ReadingAhead:
 
     def due_in(self, idle: float) -> float | None:
         del idle  # what counts is the time since the last key
-        latest, now = self._expectation.latest, time.monotonic()
+        latest, now = self.expectation.latest, time.monotonic()
         is_known = latest is self._seen
         if self._failures >= _MOST_FAILURES or (is_known and self._failure):
             return None
@@ -132,7 +126,7 @@ class ReadingAhead:
         return max(0.0, self._look_again_at - now)
 
     def _is_refused(self, now: float) -> bool:
-        reason = self._refusal or self._expectation.may_read()
+        reason = self.refusal or self.expectation.may_read()
         if reason:
             self._look_again_at = now + _LOOK_AGAIN_SECONDS
             self._tell(reason)
@@ -150,14 +144,14 @@ class ReadingAhead:
             self._tell(self._failure)
 
     def _advance(self, is_wanted: Callable[[], bool]) -> bool:
-        latest = self._expectation.latest
+        latest = self.expectation.latest
         if latest is not None and self._is_refused(time.monotonic()):
             return False
         self._look_again_at = 0.0
         if latest is not self._seen:
             self._examine(latest)
         if latest is None:
-            self._expectation.publish(None)
+            self.expectation.publish(None)
             return False
         if self._begun.tokens and self._prepared != self._begun.messages:
             self._prepare()
@@ -171,13 +165,13 @@ class ReadingAhead:
         if reason:
             self._pause_ends = None
         about = self._begun.total if latest.is_typing or not self._begun.has_text else None
-        if self._reader.read(tokens, time.monotonic() - latest.typed_at, about):
+        if self.reader.read(tokens, time.monotonic() - latest.typed_at, about):
             self._failures = 0
             return True
-        self._reader.read_along(tokens, SHORT_SECONDS, is_wanted)
+        self.reader.read_along(tokens, SHORT_SECONDS, is_wanted)
         if not is_wanted():
             return False
-        self._reader.rest()
+        self.reader.rest()
         if self._pause_left(time.monotonic()) == 0.0 and self._read_on(latest):
             return True
         self._end(length)
@@ -190,26 +184,26 @@ class ReadingAhead:
         """
         if not self._as_sent:
             self._as_sent = self._tokens_as_sent(latest)
-        is_read = self._reader.read(self._as_sent, time.monotonic() - latest.typed_at)
-        is_over = not is_read or bool(self._context.facts.state_bytes)
+        is_read = self.reader.read(self._as_sent, time.monotonic() - latest.typed_at)
+        is_over = not is_read or bool(self.context.facts.state_bytes)
         if is_over:
             self._pause_ends = None
         return is_read and not is_over
 
     def _tokens_as_sent(self, latest: Expected) -> Sequence[int]:
         """The prompt if it were sent now but for its last token; nothing if it begins otherwise."""
-        tokens, certain = self._certain.as_sent(latest).tokens, self._begun.tokens
+        tokens, certain = self.certain.as_sent(latest).tokens, self._begun.tokens
         is_continued = common_prefix(tokens, certain) == len(certain)
-        return tokens if is_continued and len(tokens) < self._context.facts.n_ctx else ()
+        return tokens if is_continued and len(tokens) < self.context.facts.n_ctx else ()
 
     def _examine(self, latest: Expected | None) -> None:
         """Find out what is certain of what is expected now."""
         self._seen, self._done, self._failure = latest, -1, ""
-        self._expectation.followed = latest
-        self._begun = self._certain.of(latest) if latest is not None else _NOTHING
+        self.expectation.followed = latest
+        self._begun = self.certain.of(latest) if latest is not None else _NOTHING
         if self._begun.tokens and self._prepared not in (None, self._begun.messages):
             # What is wasted on other chats does not count against this message.
-            self._reader.change_message(self._begun.tokens)
+            self.reader.change_message(self._begun.tokens)
         is_typing = latest is not None and latest.is_typing
         since = latest.typed_at if latest is not None and is_typing else float("-inf")
         self._rested.update(self._begun.tokens, since)
@@ -220,37 +214,37 @@ class ReadingAhead:
     def _prepare(self) -> None:
         """Restore a saved state of the conversation, which saves the one that it replaces."""
         self._prepared = self._begun.messages
-        if self._keeper.prepare(self._begun.tokens):
-            self._reader.replaced()
+        if self.keeper.prepare(self._begun.tokens):
+            self.reader.replaced()
 
     def _readable(self, length: int) -> tuple[Sequence[int], str]:
         """Tokens to read of those that have rested, and why it is not all of them."""
         tokens, untyped = self._begun.tokens, self._begun.untyped
         reason = ""
-        if length > untyped and self._reader.pieces.wasted >= self._expectation.most_waste():
+        if length > untyped and self.reader.pieces.wasted >= self.expectation.most_waste():
             length, reason = untyped, _ENOUGH_WASTED
-        return tokens[: min(length, self._context.facts.n_ctx - 1)], reason
+        return tokens[: min(length, self.context.facts.n_ctx - 1)], reason
 
     def _end(self, length: int) -> None:
         """Note that nothing is left to read of what has rested."""
         self._done = length
         is_conversation = bool(self._begun.messages) and not self._begun.has_text
-        if is_conversation and self._context.facts.length <= len(self._begun.tokens):
-            self._keeper.answered()
+        if is_conversation and self.context.facts.length <= len(self._begun.tokens):
+            self.keeper.answered()
 
     def _tell(self, paused: str) -> None:
         """Publish how much of the prompt is ready, and why no more is read."""
-        read = common_prefix(self._context.facts.tokens, self._begun.tokens)
-        self._expectation.publish(AheadState(read, self._begun.total, paused))
+        read = common_prefix(self.context.facts.tokens, self._begun.tokens)
+        self.expectation.publish(AheadState(read, self._begun.total, paused))
 
     def hand_over(self, prompt: Sequence[int]) -> int:
         """Prepare the context for a reply; returns how many tokens of its prompt were read ahead.
 
         Nothing is expected any more.
         """
-        if self._keeper.prepare(prompt):
-            self._reader.replaced()
-        tokens = self._reader.hand_over(prompt)
+        if self.keeper.prepare(prompt):
+            self.reader.replaced()
+        tokens = self.reader.hand_over(prompt)
         self.expect_nothing()
         return tokens
 
@@ -259,16 +253,16 @@ class ReadingAhead:
 
     def expect_nothing(self) -> None:
         """Forget what is expected, until something is again."""
-        self._expectation.latest = None
+        self.expectation.latest = None
         self._forget()
-        self._expectation.publish(None)
+        self.expectation.publish(None)
 
     def close(self) -> None:
         """Keep the account of what was read for a message that was not sent."""
-        self._reader.pieces.settle(0)
+        self.reader.pieces.settle(0)
         self.keep_account()
 
     def keep_account(self) -> None:
         """Add the account of what was read, as far as it is closed, to the totals on disk."""
         with suppress(Exception):  # figures are not worth an error
-            self._reader.pieces.take_closed().keep(self._paths)
+            self.reader.pieces.take_closed().keep(self.paths)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,7 @@ class SettingsTarget(Protocol):
     def show_chat_settings(self) -> None: ...
 
 
+@dataclass(eq=False)
 class SettingsEditor:
     """Reads and changes settings. defaults, system: those of new chats. file: the settings file.
 
@@ -48,43 +50,34 @@ class SettingsEditor:
     cannot be used raises a SpecchatError, and changes nothing.
     """
 
-    def __init__(
-        self,
-        target: SettingsTarget,
-        changes: Changes,
-        defaults: Answering,
-        system: str,
-        file: Path,
-        presets: Presets,
-    ) -> None:
-        self._target = target
-        self._changes = changes
-        self._defaults = defaults
-        self._system = system
-        self._file = file
-        self.presets = presets
+    target: SettingsTarget
+    changes: Changes
+    defaults: Answering
+    system: str
+    file: Path
+    presets: Presets
 
     def value(self, name: str) -> Value | None:
         if name == SYSTEM:
-            return self._target.dialogue.system
-        own = self._target.dialogue.own
+            return self.target.dialogue.system
+        own = self.target.dialogue.own
         if name in (PRESET, SAVED_PRESET):
             return own.get(name, "")
         if BY_NAME[name].part is Part.CHAT:
             return own.get(name, self.default(name))
-        return self._target.setting(name)
+        return self.target.setting(name)
 
     def default(self, name: str) -> Value | None:
         if name == SYSTEM:
-            return self._system
+            return self.system
         if name in (PRESET, SAVED_PRESET, SEED):
             return None if name == SEED else ""
         if name == MODEL:  # whichever is used is remembered
-            return self._target.setting(MODEL)
+            return self.target.setting(MODEL)
         if name == CONTEXT:
-            return self._target.usual_context
+            return self.target.usual_context
         key = BY_NAME[name]
-        return self._defaults.value(name) if key.part is Part.CHAT else key.default
+        return self.defaults.value(name) if key.part is Part.CHAT else key.default
 
     def differs(self, name: str) -> bool:
         return self.value(name) != self.default(name)
@@ -109,22 +102,22 @@ class SettingsEditor:
         return True
 
     def _change_chat(self, name: str, value: Value | None) -> None:
-        dialogue = self._target.dialogue
+        dialogue = self.target.dialogue
         own, system, model, before = dict(dialogue.own), dialogue.system, "", ""
         if name == SYSTEM:
             system = str(value or "")
         elif name == PRESET:
             with suppress(SpecchatError):  # the instructions of the preset before go with it
                 if system == self.presets.get(str(own.get(PRESET))).get(SYSTEM):
-                    system = self._system
-            chosen = self.presets.get(str(value)) if value else {SYSTEM: self._system}
+                    system = self.system
+            chosen = self.presets.get(str(value)) if value else {SYSTEM: self.system}
             system, model = str(chosen.pop(SYSTEM, system)), str(chosen.pop(MODEL, ""))
-            present = str(self._target.setting(MODEL))
+            present = str(self.target.setting(MODEL))
             if model not in ("", present):
                 with presets.of_preset(str(value)):
-                    self._target.check_model(model)
+                    self.target.check_model(model)
                 with suppress(SpecchatError):  # one that was named by its file stays unloaded
-                    self._target.check_model(present)
+                    self.target.check_model(present)
                     before = present
             own = {**chosen, PRESET: str(value)} if value else {}
         else:
@@ -135,7 +128,7 @@ class SettingsEditor:
 
     def save_preset(self, name: str) -> None:
         """Save instructions and settings of this chat as a preset, which it then has."""
-        dialogue, path = self._target.dialogue, self.presets.path(name)
+        dialogue, path = self.target.dialogue, self.presets.path(name)
         kept = {key.name for key in PRESET_KEYS} & dialogue.own.keys()
         values = {one: dialogue.own[one] for one in sorted(kept)}
         if self.differs(SYSTEM):
@@ -156,64 +149,64 @@ class SettingsEditor:
 
         model: to be loaded too, unless it is.
         """
-        dialogue = self._target.dialogue
+        dialogue = self.target.dialogue
         own = dict(dialogue.own if own is None else own)
         system = dialogue.system if system is None else system
 
         def step() -> None:
-            if model and model != self._target.setting(MODEL):
-                self._target.use_setting(MODEL, model)
-            shown = self._target.dialogue
+            if model and model != self.target.setting(MODEL):
+                self.target.use_setting(MODEL, model)
+            shown = self.target.dialogue
             changed = shown if shown.is_same_chat(dialogue) else dialogue
             changed.set_own(own)
             changed.set_system(system)
-            self._target.show_chat_settings()
+            self.target.show_chat_settings()
 
         return step
 
     def _change_app(self, name: str, value: Value | None) -> None:
         if value is not None:
-            self._target.check_setting(name, value)
-        kept = file.examined(self._file)[0].get(name)
-        before, wanted = self._target.setting(name), self.default(name) if value is None else value
+            self.target.check_setting(name, value)
+        kept = file.examined(self.file)[0].get(name)
+        before, wanted = self.target.setting(name), self.default(name) if value is None else value
         assert wanted is not None
 
         def step(used: Value, stored: Value | None) -> None:
-            previous = file.examined(self._file)[0].get(name)
-            file.save(self._file, {name: stored})
+            previous = file.examined(self.file)[0].get(name)
+            file.save(self.file, {name: stored})
             try:
-                self._target.use_setting(name, used)
+                self.target.use_setting(name, used)
             except SpecchatError:
-                file.save(self._file, {name: previous})
+                file.save(self.file, {name: previous})
                 raise
 
         self._do(f"changed {_label(name)}", lambda: step(wanted, value), lambda: step(before, kept))
 
     def make_default(self) -> None:
         """Make the settings of this chat those of new chats, also after the next start."""
-        dialogue = self._target.dialogue
+        dialogue = self.target.dialogue
         own = {name: value for name, value in dialogue.own.items() if name != PRESET}
-        before = file.examined(self._file)[0]
+        before = file.examined(self.file)[0]
         changed = {**own, SYSTEM: dialogue.system}
         kept = {name: before.get(name) for name in changed}
-        after = self._of_new_chats(self._defaults.changed(own), dialogue.system, changed)
+        after = self._of_new_chats(self.defaults.changed(own), dialogue.system, changed)
         self._do(
-            "changed the defaults", after, self._of_new_chats(self._defaults, self._system, kept)
+            "changed the defaults", after, self._of_new_chats(self.defaults, self.system, kept)
         )
 
     def _of_new_chats(
         self, defaults: Answering, system: str, stored: Mapping[str, Value | None]
     ) -> Callable[[], None]:
         def step() -> None:
-            file.save(self._file, stored)
-            self._defaults, self._system = defaults, system
-            self._target.use_defaults(defaults, system)
+            file.save(self.file, stored)
+            self.defaults, self.system = defaults, system
+            self.target.use_defaults(defaults, system)
 
         return step
 
     def _do(self, name: str, do: Callable[[], None], undo: Callable[[], None]) -> None:
         do()
-        self._changes.add(Change(name, undo, do))
+        self.changes.add(Change(name, undo, do))
 
 
 def chosen_tools(typed: str, present: str, servers: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from app.drafting.model_source import Beside, ModelSource, source_of
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.ngram_memory import NgramFile, NgramMemory
-from app.loading.placement import MemoryPlan, with_sequences
+from app.loading.placement import MemoryPlan, drafter_context, with_sequences
 from app.paths import Paths
 from app.settings.in_effect import may_index, may_learn
 from backends.base import Context, DraftUnavailableError, Model
@@ -46,7 +46,7 @@ def open_corpus(paths: Paths, target: Model) -> Corpus:
 class Builder:
     """Builds the drafters of one session in turn, within the memory that is left.
 
-    reductions: of contexts, to fit the drafters into memory.
+    costs: of the target's passes. reductions: of contexts, to fit the drafters into memory.
     """
 
     def __init__(
@@ -54,15 +54,11 @@ class Builder:
         environment: DrafterEnvironment,
         calibrations: Calibrations,
         memory: AcceptanceMemory,
-        costs: CostModel | None = None,
+        costs: CostModel,
     ) -> None:
-        """costs: of the target's passes, if they are known."""
         self.reductions: list[str] = []
-        self._environment = environment
-        self._calibrations = calibrations
-        self._memory = memory
-        self._costs = costs
-        self._room = environment.room
+        self._environment, self._room = environment, environment.room
+        self._calibrations, self._memory, self._costs = calibrations, memory, costs
         self._composer = Composer(environment.target, environment.context, calibrations, memory)
 
     def build(self, node: DrafterSpec, *, is_to_choose: bool = False) -> DrafterHandle:
@@ -162,7 +158,9 @@ class Builder:
         is_elsewhere = node.on_processor and self._has_own_memory
         room = available_memory() if is_elsewhere else self._room
         source = source_of(node, environment, room)
-        n_ctx, reductions = source.context(node.name, environment.context.facts.n_ctx, room)
+        n_ctx, reductions = drafter_context(
+            node.name, source.facts, environment.context.facts.n_ctx, room, is_head=source.is_head
+        )
         with ExitStack() as stack:
             model, beside = source.load()
             stack.enter_context(closing(model))
@@ -190,8 +188,7 @@ class Builder:
             for prompt in () if member.estimates.acceptance.counts() else trial_texts():
                 trials.append(tried(opened, target, environment.context, prompt, beside))
                 member = ManagedDrafter(opened.drafter, together(trials), cost, prior=prior)
-                is_unsure = self._costs is not None and is_close(member, self._costs)
-                if not (is_to_choose and is_unsure):
+                if not (is_to_choose and is_close(member, self._costs)):
                     break
             stack.pop_all()
         self.reductions += reductions

@@ -10,7 +10,6 @@ from app.drafting.drafter_handle import DrafterEnvironment
 from app.drafting.drafter_spec import HEADS, DrafterSpec, NodeKind
 from app.learned.registered import of_file
 from app.learned.tuned_recipe import own_recipe, set_aside_unusable
-from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import drafter_context
 from app.loading.select import facts_before
 from backends.base import Context, DraftUnavailableError, Head, Model, UsageError
@@ -39,20 +38,8 @@ def drafter_backend(path: Path, wanted: str) -> str:
         return backend_for(path)
 
 
-def load_drafter(
-    models: CheckedLoader, path: Path, wanted: str, threads: int | None, gpu_layers: int | None
-) -> Model:
-    """Load a drafter with the backend chosen for it.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
-    backend = drafter_backend(path, wanted)
-    return models.load(path, threads, None if backend == MLX else gpu_layers, backend)
-
-
 def drafter_runner(path: Path, wanted: str, threads: int | None, gpu_layers: int | None) -> Runner:
-    """Engine, device and threads that load_drafter would run a drafter with.
+    """Engine, device and threads that run a drafter.
 
     Raises:
         ModelError: no backend can run it here.
@@ -77,16 +64,6 @@ class ModelSource:
     is_own: bool = True
     is_head: bool = False
 
-    def context(self, name: str, n_ctx: int, room: int | None) -> tuple[int, list[str]]:
-        """Tokens of its context beside a target's n_ctx, and what was reduced.
-
-        room: bytes of memory for drafters, None if unknown.
-
-        Raises:
-            DraftUnavailableError: it does not fit.
-        """
-        return drafter_context(name, self.facts, n_ctx, room, is_head=self.is_head)
-
 
 def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | None) -> ModelSource:
     """The source of a node that is one model; what is missing is downloaded, if it can fit.
@@ -108,25 +85,21 @@ def source_of(node: DrafterSpec, environment: DrafterEnvironment, room: int | No
         drafter_context(node.name, expected, environment.context.facts.n_ctx, room)
     path = environment.obtain(node.reference).path
     found = drafter_alone(path)
-    if found is not None and environment.target.info.host:
+    if found is not None and (environment.target.info.host or node.on_processor):
+        where = "from here" if environment.target.info.host else "on the processor"
         why = "it is a head, which runs where its model does"
-        raise DraftUnavailableError(f"{node.name} cannot draft from here", why)
-    if found is not None and node.on_processor:
-        why = "it is a head, which runs where its model does"
-        raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)
+        raise DraftUnavailableError(f"{node.name} cannot draft {where}", why)
     if found is not None:
         refuse_unread_head(path, environment.target.info.backend)
         return _head_in(path, found.kind, environment)
-    wanted = LLAMACPP if node.on_processor else environment.backend
-    gpu_layers = 0 if node.on_processor else environment.gpu_layers
-    backend = drafter_backend(path, wanted)
+    backend = drafter_backend(path, LLAMACPP if node.on_processor else environment.backend)
+    gpu_layers = 0 if node.on_processor else None if backend == MLX else environment.gpu_layers
     if node.on_processor and backend != LLAMACPP:
         why = "MLX runs all models on one device; name a GGUF file"
         raise DraftUnavailableError(f"{node.name} cannot draft on the processor", why)
 
     def load() -> tuple[Model, None]:
-        options = wanted, environment.threads, gpu_layers
-        return load_drafter(environment.models, path, *options), None
+        return environment.models.load(path, environment.threads, gpu_layers, backend), None
 
     return ModelSource(facts_of(path, backend), load, is_own=False)
 

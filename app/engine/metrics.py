@@ -186,7 +186,7 @@ class MemoryUse:
     kv_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyMetrics:
     """Figures of a reply at one moment; None if not measured (docs/reference/glossary.md)."""
 
@@ -195,24 +195,24 @@ class ReplyMetrics:
     context_size: int
     state: State
     """Whether drafting is on, paused or off."""
-    reason: str
+    reason: str = ""
     """Why drafting, or a drafter, is not on."""
-    shortfall: Shortfall | None
+    shortfall: Shortfall | None = None
     """Of the paused drafter that is closest to paying, None if none was measured."""
-    drafters: tuple[str, ...]
-    decision: str
+    drafters: tuple[str, ...] = ()
+    decision: str = ""
     """What the controller decided for the last step, and why."""
-    shape: str
+    shape: str = ""
     """Shape of the last step's draft, in words."""
-    last_draft: str
+    last_draft: str = ""
     """What became of the last step's draft: "lookup: 4 of 6 accepted"; empty without a draft."""
-    lossy: str
+    lossy: str = ""
     """The lossy rule that tokens may depend on, in words; empty for a lossless reply."""
-    thinking_ended_at: int
+    thinking_ended_at: int = 0
     """As of a Reply."""
     prompt_tokens: int
     cached_prompt_tokens: int
-    ahead_tokens: int
+    ahead_tokens: int = 0
     """Cached prompt tokens that were read before the request came."""
     completion_tokens: int
     steps: int
@@ -226,7 +226,7 @@ class ReplyMetrics:
     accepted_lengths: tuple[int, ...]
     steps_by_shape: Mapping[Shape, int]
     by_drafter: Mapping[str, DrafterStatistics]
-    load_seconds: float
+    load_seconds: float = 0.0
     prefill_seconds: float | None
     ttft_seconds: float | None
     decode_seconds: float | None
@@ -234,21 +234,21 @@ class ReplyMetrics:
     draft_seconds: float
     verify_seconds: float
     overhead_seconds: float | None
-    plain_tokens_per_second: float | None
-    plain_source: str | None
-    speedup: float | None
-    speedup_error: float | None
+    plain_tokens_per_second: float | None = None
+    plain_source: str | None = None
+    speedup: float | None = None
+    speedup_error: float | None = None
     """Twice the standard error of the speedup; None where nothing was drafted."""
-    comparison: Comparison
-    bytes_per_token: int
-    bandwidth_bytes_per_second: float | None
-    bandwidth_source: str | None
-    wall_tokens_per_second: float | None
-    times_wall: float | None
-    energy_joules_per_token: float | None
-    energy_source: str | None
-    peak_memory_bytes: int | None
-    memory: MemoryUse
+    comparison: Comparison = PLAIN
+    bytes_per_token: int = 0
+    bandwidth_bytes_per_second: float | None = None
+    bandwidth_source: str | None = None
+    wall_tokens_per_second: float | None = None
+    times_wall: float | None = None
+    energy_joules_per_token: float | None = None
+    energy_source: str | None = None
+    peak_memory_bytes: int | None = None
+    memory: MemoryUse = MemoryUse(0, 0, 0)
     told_by_server: Mapping[str, float] | None = None
     """What a server tells of its drafting, as it names it; None where the model is here."""
     server_ended: bool = True

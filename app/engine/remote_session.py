@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.chat.conversation import Infill
-from app.engine.metrics import PLAIN, MemoryUse, ReplyMetrics, snapshot
+from app.engine.metrics import ReplyMetrics, snapshot
 from app.engine.reply import PredictedTokens, Reply, Request
 from app.engine.report import MODEL, SAMPLED, SCHEMA, STATISTICS
 from app.engine.status import Loaded
@@ -209,7 +209,7 @@ class RemoteSession:
         if options.stops:
             body["stop"] = list(options.stops)
         if request.text is not None:
-            return "/completions", {**body, "prompt": getattr(request.text, "text", "")}
+            return "/completions", {**body, "prompt": request.text}
         turns: Sequence[Message] = request.conversation.messages()
         if request.partial:
             turns = [*turns, Message("assistant", request.partial)]
@@ -273,27 +273,20 @@ class RemoteSession:
         statistics, report = reply.statistics, self.told.report
         tokens, seconds = statistics.completion_tokens, statistics.decode_seconds
         drafter = DrafterStatistics(0, report.drafted or 0, report.accepted or 0)
-        known: dict[str, Any] = snapshot(statistics) | {
-            **dict.fromkeys(("reason", "decision", "shape", "last_draft", "lossy"), ""),
-            "model": self.info,
-            "context_used": statistics.prompt_tokens + tokens,
-            "context_size": self.context_size,
-            "state": State.ON if report.drafted else State.OFF,
-            "drafters": (),
-            "thinking_ended_at": 0,
-            "ahead_tokens": 0,
-            "load_seconds": 0.0,
+        counts: dict[str, Any] = snapshot(statistics) | {
             "steps": 0,
             "by_drafter": {SERVER: drafter} if report.drafted else {},
-            "decode_tokens_per_second": (tokens - 1) / seconds if seconds and tokens > 1 else None,
-            "comparison": PLAIN,
-            "bytes_per_token": 0,  # nothing is read here
-            "memory": MemoryUse(0, 0, 0),
-            "told_by_server": report.figures,
-            "server_ended": bool(self.told.finish),
         }
-        unknown: dict[str, Any] = dict.fromkeys(one.name for one in fields(ReplyMetrics))
-        return ReplyMetrics(**{**unknown, **known})
+        return ReplyMetrics(
+            model=self.info,
+            context_used=statistics.prompt_tokens + tokens,
+            context_size=self.context_size,
+            state=State.ON if report.drafted else State.OFF,
+            decode_tokens_per_second=(tokens - 1) / seconds if seconds and tokens > 1 else None,
+            told_by_server=report.figures,
+            server_ended=bool(self.told.finish),
+            **counts,
+        )
 
     def report(self, reply: Reply) -> dict[str, Any]:
         """As reply_report has it; what only a model here tells is None."""

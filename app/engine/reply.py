@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from app.chat.conversation import USUAL, Conversation, Infill, RawText, ReplyOptions
+from app.chat.conversation import USUAL, Conversation, Infill, ReplyOptions
 from backends.chat.message import Tool
 from backends.chat.reply_form import split
 from decoding.constraint.grammar import GrammarKind
@@ -28,11 +28,11 @@ class Request:
     partial: the beginning of an answer to continue. begun: the tokens that spell it, as far as they
     are known. draft: the drafters of this answer alone, for comparing answers; None for the
     session's. model: that of this answer alone, "" for the one in use. chat: its number in the
-    history, None if not saved. text: what is continued in place of the conversation. tools: those
-    that the model may call. may_drop: whether the oldest turns are left out where the context is
-    too short; if not, that is an error. program: the name of the program that asks over HTTP, "" if
-    the user does. documents: reads the files of its chat, whose text it may quote; None if they are
-    all in the prompt.
+    history, None if not saved. text: what is continued, or filled, in place of the conversation.
+    tools: those that the model may call. may_drop: whether the oldest turns are left out where the
+    context is too short; if not, that is an error. program: the name of the program that asks over
+    HTTP, "" if the user does. documents: reads the files of its chat, whose text it may quote; None
+    if they are all in the prompt.
     """
 
     conversation: Conversation
@@ -44,7 +44,7 @@ class Request:
     model: str = ""
     chat: int | None = None
     options: ReplyOptions = USUAL
-    text: RawText | Infill | None = None
+    text: str | Infill | None = None
     tools: tuple[Tool, ...] = ()
     may_drop: bool = True
     program: str = ""
@@ -53,8 +53,8 @@ class Request:
     @property
     def least_size(self) -> int:
         """Characters of the part that is never left out of its prompt."""
-        if isinstance(self.text, RawText):
-            return len(self.text.text)
+        if isinstance(self.text, str):
+            return len(self.text)
         if self.text is not None:
             return len(self.text.before) + len(self.text.after)
         turns = self.conversation.turns[-1:] if self.may_drop else self.conversation.turns

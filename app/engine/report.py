@@ -33,10 +33,16 @@ MODEL = (
 def reply_report(session: Session, reply: Reply) -> dict[str, Any]:
     """Report of a reply that ended; figures that were not measured are None."""
     settings = reply.request.settings
-    info = session.model.info
-    drafting = session.drafting
+    info, drafting = session.model.info, session.drafting
     metrics = reply_metrics(session, reply)
     figures = asdict(metrics)
+    of_model = {
+        "ref": session.reference.name,
+        "path": str(info.path),
+        "streamed_bytes_per_token": info.streamed_bytes_per_token or None,
+        "kv": info.cache_type,
+        "context": session.context.facts.n_ctx,
+    }
     return {
         "schema": SCHEMA,
         "text": reply.text,
@@ -46,19 +52,7 @@ def reply_report(session: Session, reply: Reply) -> dict[str, Any]:
         "lossy": str(settings.lossy) if settings.lossy else None,
         "grammar": reply.grammar,
         "model": {
-            "ref": session.reference.name,
-            "name": info.name,
-            "path": str(info.path),
-            "backend": info.backend,
-            "device": info.device,
-            "architecture": info.architecture,
-            "quantization": info.quantization,
-            "parameters": info.parameters,
-            "weight_bytes": info.weight_bytes,
-            "streamed_bytes_per_token": info.streamed_bytes_per_token or None,
-            "kv": info.cache_type,
-            "gpu_layers": info.gpu_layers,
-            "context": session.context.facts.n_ctx,
+            name: of_model[name] if name in of_model else getattr(info, name) for name in MODEL
         },
         "draft": {
             "requested": drafting.requested,

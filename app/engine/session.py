@@ -182,7 +182,7 @@ class Session:
         elif isinstance(text, Infill):
             prompt = self._infill_prompt(text)
         else:
-            prompt = self.template.raw(text.text)
+            prompt = self.template.raw(text)
         if len(prompt.tokens) >= n_ctx:
             raise PromptTooLongError(len(prompt.tokens), n_ctx)
         return prompt, 0

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 
 from app.engine.answer import FIGURES_SECONDS, Answer, Stage
 from app.engine.metrics import reply_metrics
@@ -15,6 +16,7 @@ from decoding.planning.batch import Batch
 from decoding.prefill import common_prefix
 
 
+@dataclass(slots=True, eq=False)
 class SideBySide:
     """Answers of one session that are computed together, on the engine's thread.
 
@@ -25,37 +27,32 @@ class SideBySide:
     waits that run would let join.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        own: SharedContext,
-        most: int,
-        prompts: PromptBuilder,
-        *,
-        joins_programs: bool,
-        in_own: Callable[[Answer], None],
-        reported: Callable[[Exception], SpecchatError],
-        ended: Callable[[Answer], None],
-        unfinished: Callable[[], int],
-        is_awaited: Callable[[], bool],
-    ) -> None:
-        self.own = own
-        self.beside: list[Answer] = []
-        self.sequences = Sequences(own)
-        self._session = session
-        self._most, self._joins_programs = most, joins_programs
-        self._prompts = prompts
-        self._in_own, self._reported, self._ended = in_own, reported, ended
-        self._unfinished = unfinished
-        self._batch = Batch(own, lambda: session.drafting.costs, is_awaited=is_awaited)
-        self._own_answer: Answer | None = None
-        self._own_prompt: Sequence[int] = ()
-        self._of_drafters = dict[Context, Sequences]()
+    session: Session
+    own: SharedContext
+    most: int
+    prompts: PromptBuilder
+    joins_programs: bool
+    in_own: Callable[[Answer], None]
+    reported: Callable[[Exception], SpecchatError]
+    ended: Callable[[Answer], None]
+    unfinished: Callable[[], int]
+    is_awaited: Callable[[], bool]
+    beside: list[Answer] = field(default_factory=list[Answer], init=False)
+    sequences: "Sequences" = field(init=False)
+    _batch: Batch = field(init=False)
+    _own_answer: Answer | None = field(default=None, init=False)
+    _own_prompt: Sequence[int] = field(default=(), init=False)
+    _of_drafters: "dict[Context, Sequences]" = field(default_factory=lambda: {}, init=False)
+
+    def __post_init__(self) -> None:
+        costs = lambda: self.session.drafting.costs  # noqa: E731 - they may be replaced
+        self.sequences = Sequences(self.own)
+        self._batch = Batch(self.own, costs, is_awaited=self.is_awaited)
 
     def run(self, first: Answer, join: Callable[[], None]) -> None:
         """Answer a request, and those that join lets begin, as soon as something waits."""
         if not self.begin(first):
-            self._in_own(first)
+            self.in_own(first)
         try:
             while len(self._batch):
                 join()
@@ -69,7 +66,7 @@ class SideBySide:
         Images wait for the session's own sequence, and so does the user while a program has it.
         """
         is_program, own = bool(answer.request.program), self._own_answer
-        may_join = self._joins_programs or not is_program
+        may_join = self.joins_programs or not is_program
         if len(self._batch) >= (self._most_at_once if may_join else 1):
             return False
         if self.sequences.is_own_free:
@@ -80,23 +77,23 @@ class SideBySide:
     @property
     def _most_at_once(self) -> int:
         """As many of those asked for as together make the most tokens a second, if allowed."""
-        costs = self._session.drafting.costs
+        costs = self.session.drafting.costs
         if costs is None:
-            return self._most
-        counts = range(1, min(self._most, costs.largest, max(self._unfinished(), 1)) + 1)
+            return self.most
+        counts = range(1, min(self.most, costs.largest, max(self.unfinished(), 1)) + 1)
         return max(counts, key=lambda count: count / costs.relative(count))
 
     def _begin_own(self, answer: Answer) -> bool:
         prompt: Sequence[int] = ()
         with contextlib.suppress(Exception):  # its turn will tell
-            prompt = self._prompts.prompt(answer, self._session).tokens
+            prompt = self.prompts.prompt(answer, self.session).tokens
         if not self.sequences.reserve(self._need(answer, prompt) if prompt else 0):
             return False
         self._own_answer, self._own_prompt = answer, prompt
 
         def work() -> None:
             try:
-                self._in_own(answer)
+                self.in_own(answer)
             finally:
                 self._own_answer = None
                 self.sequences.give_back(self.own)
@@ -106,14 +103,14 @@ class SideBySide:
 
     def _begin_beside(self, answer: Answer) -> bool:
         try:
-            tokens = self._prompts.prompt(answer, self._session).tokens
+            tokens = self.prompts.prompt(answer, self.session).tokens
             if max(tokens) >= IMAGE_TOKENS or self._will_be_read(tokens):
                 return False
             need = self._need(answer, tokens)
             sequence = self.sequences.take(tokens, need)
         except Exception as error:
             with self._ending(answer) as is_mine:
-                answer.error = self._reported(error) if is_mine else None
+                answer.error = self.reported(error) if is_mine else None
             return True
         if sequence is None:
             return False
@@ -124,7 +121,7 @@ class SideBySide:
                 with self._ending(answer) as is_mine:
                     if is_mine:
                         own = {of: its for of, (_, its) in drafting.items()}
-                        self._fill(answer, self._session.beside(sequence, own))
+                        self._fill(answer, self.session.beside(sequence, own))
             finally:
                 # The user's next question goes to the session's own one: no cell waits for it.
                 is_kept = bool(answer.request.program)
@@ -144,7 +141,7 @@ class SideBySide:
         self, prompt: Sequence[int], need: int
     ) -> dict[Context, tuple["Sequences", Context]]:
         """Sequences of the drafter models' contexts for one reply, as far as there is room."""
-        drafting = self._session.drafting
+        drafting = self.session.drafting
         self._of_drafters = {
             context: self._of_drafters.get(context) or Sequences(context, keeps_own=True)
             for context in drafting.shared_contexts
@@ -169,16 +166,16 @@ class SideBySide:
         try:
             yield is_mine
         except Exception as error:
-            answer.error = self._reported(error)
+            answer.error = self.reported(error)
         finally:
-            self._ended(answer)
+            self.ended(answer)
             if is_mine:
                 self.beside.remove(answer)
                 answer.finish()
 
     def _fill(self, answer: Answer, session: Session) -> None:
         answer.model, answer.stage = session.reference.name, Stage.READING
-        prompt = self._prompts.take(answer, session)
+        prompt = self.prompts.take(answer, session)
         stream = session.stream(prompt, answer.reply, lambda: answer.is_stopped)
         told_at = 0.0
         with contextlib.closing(stream) as events:
@@ -190,7 +187,7 @@ class SideBySide:
                 if (now := time.perf_counter()) - told_at >= FIGURES_SECONDS:
                     told_at = now
                     answer.metrics = reply_metrics(session, answer.reply, is_final=False)
-                self._prompts.work_beside(session)
+                self.prompts.work_beside(session)
         answer.metrics = reply_metrics(session, answer.reply)
 
 

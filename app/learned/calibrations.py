@@ -7,7 +7,7 @@ combined with their results.
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any, Self
@@ -322,17 +322,7 @@ def _store(path: Path, info: ModelInfo | None = None) -> Store[_Kept]:
 
 
 def _record(kept: _Kept) -> dict[str, Any]:
-    measured = kept.measured
-    return {
-        "seconds": measured.seconds,
-        "switching": measured.switching,
-        "unsure": measured.unsure,
-        "load": measured.load,
-        "expert_share": measured.expert_share,
-        "changes": measured.changes,
-        "held": measured.held,
-        "times": kept.times,
-    }
+    return asdict(kept.measured) | {"times": kept.times}
 
 
 def _kept(record: dict[str, Any]) -> _Kept:

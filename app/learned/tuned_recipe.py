@@ -64,20 +64,20 @@ def remember(best: Tuned, info: ModelInfo, paths: Paths) -> None:
     Raises:
         DiskFullError: it cannot be written.
     """
-    path = tuned_file(info, paths)
     measured = {"acceptance": best.acceptance, "draw_cost": best.draw_cost}
-    entry = {"schema": SCHEMA, "key": recipe_key(info), "recipe": best.recipe.text, **measured}
+    entry = {"key": recipe_key(info), "recipe": best.recipe.text, **measured}
+    what, rest = "the tuned recipe cannot be saved", "no measurement is repeated"
+    _write(tuned_file(info, paths), entry, what, rest)
+
+
+def _write(path: Path, entry: dict[str, Any], what: str, rest: str) -> None:
     try:
         make_private_folder(path.parent)
-        write_whole(path, json.dumps(entry))
+        write_whole(path, json.dumps({"schema": SCHEMA} | entry))
     except OSError as error:
-        what, rest = "the tuned recipe cannot be saved", "no measurement is repeated"
-        raise _unsaved(what, rest, path, error) from error
-
-
-def _unsaved(what: str, rest: str, path: Path, error: OSError) -> DiskFullError:
-    why = f"{path.parent}: {error.strerror or error}"
-    return DiskFullError(what, why, f"Free some space and repeat the command: {rest}.")
+        why = f"{path.parent}: {error.strerror or error}"
+        remedy = f"Free some space and repeat the command: {rest}."
+        raise DiskFullError(what, why, remedy) from error
 
 
 def tuned_file(info: ModelInfo, paths: Paths) -> Path:
@@ -138,13 +138,8 @@ class TuningResults:
             for recipe, result in self.tried.items()
         }
         replies = [[reply.prompt, reply.said] for reply in self.replies]
-        kept = json.dumps({"schema": SCHEMA, "replies": replies, "tried": tried})
-        try:
-            make_private_folder(self.path.parent)
-            write_whole(self.path, kept)
-        except OSError as error:
-            what, rest = "the measurements cannot be saved", "it measures the rest"
-            raise _unsaved(what, rest, self.path, error) from error
+        kept = {"replies": replies, "tried": tried}
+        _write(self.path, kept, "the measurements cannot be saved", "it measures the rest")
 
     def _read(self) -> None:
         """Add what the file holds to what is known."""

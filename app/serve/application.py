@@ -335,14 +335,8 @@ def _model(model: ServedModel, created: int) -> JsonObject:
 def _props(served: ServedEngine, defaults: Answering) -> JsonObject:
     """As llama-server tells them; Zed reads the length of the context there."""
     loaded, sampling = served.models.first.facts(), defaults.sampling
-    parameters = {
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "n_predict": -1,
-    }
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+    parameters = {name: getattr(sampling, name) for name in names} | {"n_predict": -1}
     return {
         "default_generation_settings": {"n_ctx": loaded.context_size, "params": parameters},
         "total_slots": served.turns.at_once,

@@ -24,6 +24,13 @@ _REASONS = {
 }
 
 
+_COUNTED = (
+    "prompt_tokens", "cached_prompt_tokens", "completion_tokens", "prefill_seconds",
+    "decode_seconds", "decode_tokens_per_second", "drafted", "accepted",
+)  # fmt: skip
+"""Of a Usage, as a reply counts them."""
+
+
 class ReplyReader:
     """Events of one answer, of which each call returns those since the last one."""
 
@@ -106,17 +113,10 @@ class ReplyReader:
         statistics, predicted = reply.statistics, reply.predicted
         reasoning = self._splitter.reasoning_length if self._splitter else 0
         return events.Usage(
-            statistics.prompt_tokens,
-            statistics.cached_prompt_tokens,
-            statistics.completion_tokens,
-            sum(0 < end <= reasoning for end in reply.token_ends),
+            reasoning_tokens=sum(0 < end <= reasoning for end in reply.token_ends),
             accepted_prediction_tokens=predicted.accepted if predicted else 0,
             rejected_prediction_tokens=predicted.rejected if predicted else 0,
-            prefill_seconds=statistics.prefill_seconds,
-            decode_seconds=statistics.decode_seconds,
-            decode_tokens_per_second=statistics.decode_tokens_per_second,
-            drafted=statistics.drafted,
-            accepted=statistics.accepted,
+            **{name: getattr(statistics, name) for name in _COUNTED},
         )
 
 

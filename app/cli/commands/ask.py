@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from app.chat.attachments import Attachment, in_full
-from app.chat.conversation import Conversation, RawText, ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.chat.sources import sources_of, told
 from app.cli import option_values, options
 from app.cli.calling import Calling
@@ -123,7 +123,7 @@ def ask(
             replace(
                 request,
                 conversation=replace(request.conversation, turns=[Message("user", text)]),
-                text=RawText(text) if raw else None,
+                text=text if raw else None,
                 documents=libraries.documents,
             )
         )

@@ -6,7 +6,7 @@ built-in prompts. Each result is saved at once, so that an interrupted run can b
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.builtin_prompts import built_in_prompts
@@ -75,6 +75,7 @@ class TuningResult:
         return self.best.speedup > 1.0
 
 
+@dataclass(slots=True)
 class Tuning:
     """Tunes one loaded model.
 
@@ -84,31 +85,25 @@ class Tuning:
     those over plain decoding with the weights that are held beside the candidate.
     """
 
-    def __init__(
-        self,
-        target: Model,
-        paths: Paths,
-        gpu_layers: int | None,
-        notify: Callable[[str], None],
-        say: Callable[[str], None],
-        tell: Callable[[str], None] = lambda _text: None,
-        lock_bytes: int | None = None,
-    ) -> None:
-        if target.info.rollback is Rollback.NONE:
-            name, reason = target.info.name, target.info.rollback_refusal
-            raise DraftUnavailableError(f"{name} cannot be drafted for", f"it {reason}")
-        self._target = target
-        self._paths = paths
-        self._gpu_layers = gpu_layers
-        self._notify = notify
-        self._models = CheckedLoader(paths, notify)
-        self._tell = tell
-        self._lock_bytes = lock_bytes
-        self._failed: dict[Recipe, str] = {}
-        self.best_so_far = ""
-        """The best recipe and its predicted speedup, in words; empty before one was measured."""
-        set_aside_unusable(target.info, paths, say)
-        self._results = TuningResults(target.info, paths)
+    target: Model
+    paths: Paths
+    gpu_layers: int | None
+    notify: Callable[[str], None]
+    say: Callable[[str], None]
+    tell: Callable[[str], None] = lambda _text: None
+    lock_bytes: int | None = None
+    best_so_far: str = field(default="", init=False)
+    """The best recipe and its predicted speedup, in words; empty before one was measured."""
+    _failed: dict[Recipe, str] = field(default_factory=dict[Recipe, str], init=False)
+    _results: TuningResults = field(init=False)
+
+    def __post_init__(self) -> None:
+        info = self.target.info
+        if info.rollback is Rollback.NONE:
+            what = f"{info.name} cannot be drafted for"
+            raise DraftUnavailableError(what, f"it {info.rollback_refusal}")
+        set_aside_unusable(info, self.paths, self.say)
+        self._results = TuningResults(info, self.paths)
 
     def run(self) -> TuningResult:
         """Try recipes until no better one is predicted, and save the best.
@@ -118,14 +113,14 @@ class Tuning:
             DraftUnavailableError: no recipe makes a drafter of this model.
             ModelError: the target cannot be run.
         """
-        info = self._target.info
+        info = self.target.info
         n_ctx = min(_CONTEXT, info.context_limit)
         with ExitStack() as stack:
-            context = stack.enter_context(closing(self._target.open(n_ctx)))
-            files = CandidateFiles(SelfDrafts(self._paths.self_drafts), info, self._progress)
+            context = stack.enter_context(closing(self.target.open(n_ctx)))
+            files = CandidateFiles(SelfDrafts(self.paths.self_drafts), info, self._progress)
             stack.enter_context(closing(files))
-            own = TargetContext(self._target, context)
-            costs = Calibrations(self._paths, self._notify).target(self._target, own)
+            own = TargetContext(self.target, context)
+            costs = Calibrations(self.paths, self.notify).target(self.target, own)
             agreement = Agreement(context, self._replies(context), info.n_vocab, _SETTINGS)
             search = RecipeSearch(
                 info.n_layers,
@@ -139,7 +134,7 @@ class Tuning:
 
     def _can_skip(self, skipped: Skipped) -> bool:
         """Whether the remaining layers work unchanged; views keep each at its index."""
-        return derives(self._target.info) or can_cut(self._target.info, skipped)
+        return derives(self.target.info) or can_cut(self.target.info, skipped)
 
     def _try(
         self, recipe: Recipe, search: RecipeSearch, agreement: Agreement, files: CandidateFiles
@@ -148,10 +143,10 @@ class Tuning:
         result = self._results.tried.get(recipe)
         if result is None:
             number = len(self._results.tried) + 1
-            self._notify(f"recipe {number}: {recipe.text}{self._so_far}")
+            self.notify(f"recipe {number}: {recipe.text}{self._so_far}")
             result = self._measured(recipe, agreement, files)
             self._results.add(recipe, result)
-            self._tell(f"recipe {number}: {recipe.text}: {_words(result)}")
+            self.tell(f"recipe {number}: {recipe.text}: {_words(result)}")
         if isinstance(result, str):
             self._failed[recipe] = result
             search.fail(recipe)
@@ -180,30 +175,31 @@ class Tuning:
 
     @contextmanager
     def _made(self, recipe: Recipe, files: CandidateFiles) -> Generator[Model]:
-        target = self._target
+        target = self.target
         with ExitStack() as stack:
             path = None if derives(target.info) else stack.enter_context(files.made(recipe))
-            made = self_drafter.made(target, recipe, path, self._gpu_layers, self._models)
+            models = CheckedLoader(self.paths, self.notify)
+            made = self_drafter.made(target, recipe, path, self.gpu_layers, models)
             stack.enter_context(closing(made))
             self._hold_beside(path)
             yield made
 
     def _hold_beside(self, candidate: Path | None) -> None:
         """Hold the weights of a model that streams in what a candidate leaves; None: hold none."""
-        if self._lock_bytes is not None:
-            taken = bill(facts_of(candidate), _CONTEXT).total if candidate else self._lock_bytes
-            hold(self._target, max(self._lock_bytes - taken, 0))
+        if self.lock_bytes is not None:
+            taken = bill(facts_of(candidate), _CONTEXT).total if candidate else self.lock_bytes
+            hold(self.target, max(self.lock_bytes - taken, 0))
 
     def _require_memory(self, recipe: Recipe) -> None:
-        info = self._target.info
-        free = free_memory(info.backend, self._gpu_layers)
+        info = self.target.info
+        free = free_memory(info.backend, self.gpu_layers)
         needed = self_drafter.added_bytes(info, recipe)
         if free is not None and needed > free:
             what = f"it needs {needed / 1e9:.1f} GB beside the model"
             raise OutOfMemoryError(what, f"{free / 1e9:.1f} GB are free")
 
     def _progress(self, recipe: Recipe) -> Progress:
-        return lambda done, total: self._notify(
+        return lambda done, total: self.notify(
             f"making {recipe.text}: {done} of {total}{self._so_far}"
         )
 
@@ -212,26 +208,26 @@ class Tuning:
         replies = self._results.replies
         longest = max((len(reply.prompt) + len(reply.said) for reply in replies), default=0)
         if not 0 < longest < context.n_ctx:
-            tokenizer = self._target.tokenizer
+            tokenizer = self.target.tokenizer
             limits = Limits(_REPLY_TOKENS, tokenizer.end_tokens)
             replies: list[Reply] = []
             with closing(TemplateProcess()) as templates:
                 template = ChatTemplate(tokenizer, templates)
                 for number, text in enumerate(_prompts(), start=1):
-                    self._notify(f"generating an answer for comparison: {number}")
+                    self.notify(f"generating an answer for comparison: {number}")
                     tokens = template.prompt([Message("user", text)]).tokens
                     if tokens and len(tokens) + _REPLY_TOKENS < context.n_ctx:
                         replies.append(spoken(context, tokens, _SETTINGS, limits))
             if not replies:
                 raise DraftUnavailableError(
-                    f"{self._target.info.name} cannot be tuned",
+                    f"{self.target.info.name} cannot be tuned",
                     f"its context of {context.n_ctx} tokens holds no answer",
                 )
             self._results.add_replies(replies)
         return replies
 
     def _finished(self, ranking: list[Ranked], costs: CostModel) -> TuningResult:
-        info = self._target.info
+        info = self.target.info
         if not ranking:
             why = next(iter(self._failed.values()), "it has neither bits nor layers to spare")
             raise DraftUnavailableError(f"{info.name} cannot draft for itself", why)
@@ -239,8 +235,8 @@ class Tuning:
         if not derives(info):
             self._hold_beside(None)
             progress = self._progress(best.recipe)
-            SelfDrafts(self._paths.self_drafts).get(info, best.recipe, progress)
-        remember(Tuned(best.recipe, best.tried.acceptance, best.fitted_cost), info, self._paths)
+            SelfDrafts(self.paths.self_drafts).get(info, best.recipe, progress)
+        remember(Tuned(best.recipe, best.tried.acceptance, best.fitted_cost), info, self.paths)
         self._results.remove()
         needed = break_even(costs, best.fitted_cost)
         plain = costs.seconds(1)

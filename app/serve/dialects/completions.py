@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.chat.conversation import Conversation, Infill, RawText, ReplyOptions
+from app.chat.conversation import Conversation, Infill, ReplyOptions
 from app.engine.reply import Request
 from app.serve.dialect import AskedReply, Choose, Dialect, JsonObject
 from app.serve.dialects import openai
@@ -86,7 +86,7 @@ def asked_reply(asked: CompletionsRequest, defaults: Answering, model: ServedMod
             replace(sampling, seed=seed),
             asked.max_tokens or defaults.max_tokens,
             options=ReplyOptions(asked.stops, asked.form, top_logprobs=asked.logprobs),
-            text=RawText(prompt) if suffix is None else Infill(prompt, suffix),
+            text=prompt if suffix is None else Infill(prompt, suffix),
             may_drop=False,
         )
         for prompt in prompts

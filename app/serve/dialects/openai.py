@@ -107,6 +107,10 @@ class ResponseFormat(Fields):
         return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
 
 
+_AS_NAMED = {"temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty"}
+"""Settings that have the names of these fields."""
+
+
 class SamplingFields(Fields):
     """What says how a reply is drawn; fields that OpenAI does not have come last."""
 
@@ -141,14 +145,9 @@ class SamplingFields(Fields):
         return asked_sampling(
             defaults,
             seed=None if self.seed == -1 else self.seed,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
             repeat_penalty=self.repeat_penalty or self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
             logit_bias=tuple(self.logit_bias.items()) or None,
+            **self.model_dump(include=_AS_NAMED),
         )
 
 

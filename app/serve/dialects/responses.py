@@ -349,6 +349,11 @@ class ResponseWriter(ReplyWriter):
         }
 
 
+_TOLD_AS_ASKED = {
+    "parallel_tool_calls", "temperature", "top_p", "max_output_tokens", "truncation"
+}  # fmt: skip
+
+
 def _head(model: str, asked: ResponsesRequest) -> JsonObject:
     """What is known of a response before it begins; clients expect what was asked in it."""
     choice = asked.tool_choice
@@ -359,10 +364,7 @@ def _head(model: str, asked: ResponsesRequest) -> JsonObject:
         "model": model,
         "instructions": asked.instructions or None,
         "metadata": {},
-        "parallel_tool_calls": asked.parallel_tool_calls,
-        "temperature": asked.temperature,
-        "top_p": asked.top_p,
-        "max_output_tokens": asked.max_output_tokens,
+        **asked.model_dump(include=_TOLD_AS_ASKED),
         "previous_response_id": None,
         "store": False,
         "text": {"format": asked.text.format.sent},
@@ -372,7 +374,6 @@ def _head(model: str, asked: ResponsesRequest) -> JsonObject:
             for tool in asked.tools
             if tool.type == "function"
         ],
-        "truncation": asked.truncation,
     }
 
 

@@ -219,7 +219,7 @@ def test_a_head_for_which_memory_is_short_is_left_out(
     def little(name: str, facts: Any, n_ctx: int, _: int | None, *, is_head: bool) -> object:
         return drafter_context(name, facts, n_ctx, 1000, is_head=is_head)
 
-    monkeypatch.setattr("app.drafting.model_source.drafter_context", little)
+    monkeypatch.setattr("app.drafting.drafter_building.drafter_context", little)
     with closing(opened(pair("eagle3")[0], "eagle3")) as session:
         assert "memory is short" in session.drafting.missing
 

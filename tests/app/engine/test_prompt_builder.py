@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from app.chat.conversation import Conversation, RawText, ReplyOptions
+from app.chat.conversation import Conversation, ReplyOptions
 from app.engine.answer import Answer
 from app.engine.prompt_builder import PromptBuilder
 from app.engine.reply import Request
@@ -33,8 +33,8 @@ class Recorded:
     now: float = 0.0
 
     def prompt(self, request: Request) -> tuple[object, int]:
-        assert isinstance(request.text, RawText)
-        self.built.append(request.text.text)
+        assert isinstance(request.text, str)
+        self.built.append(request.text)
         return SimpleNamespace(tokens=[0] * len(self.built[-1]), form=None, note=""), 0
 
     def constraint(self, prompt: object, request: Request) -> None:
@@ -54,13 +54,13 @@ class Recorded:
         return cast("Session", self)
 
 
-def request(text: RawText, **fields: Any) -> Request:
+def request(text: str, **fields: Any) -> Request:
     return Request(Conversation(), SamplingSettings(), 1, text=text, may_drop=False, **fields)
 
 
 def test_one_that_is_asked_later_does_not_overtake_what_was_asked_between() -> None:
     session, builder = Recorded(), PromptBuilder()
-    first, second = (builder.ask(Answer(request(RawText(text)))) for text in ("a", "bc"))
+    first, second = (builder.ask(Answer(request(text))) for text in ("a", "bc"))
     builder.work(first, session.as_session)
     assert (session.built, first.result(), second.done()) == (["a"], 1, False)
     builder.work_beside(session.as_session)
@@ -70,7 +70,7 @@ def test_one_that_is_asked_later_does_not_overtake_what_was_asked_between() -> N
 
 def test_what_nobody_waits_for_is_neither_built_nor_counted() -> None:
     session, builder = Recorded(), PromptBuilder()
-    for asked in (Answer(request(RawText("a"))), "a"):
+    for asked in (Answer(request("a")), "a"):
         wanted = builder.ask(asked)
         assert wanted.cancel()
         builder.work(wanted, session.as_session)
@@ -79,7 +79,7 @@ def test_what_nobody_waits_for_is_neither_built_nor_counted() -> None:
 
 
 def test_a_prompt_is_built_once_for_each_model() -> None:
-    session, builder, answer = Recorded(), PromptBuilder(), Answer(request(RawText("a")))
+    session, builder, answer = Recorded(), PromptBuilder(), Answer(request("a"))
     builder.work(builder.ask(answer), session.as_session)
     prompt = builder.prompt(answer, session.as_session)
     assert builder.prompt(answer, session.as_session) is prompt
@@ -93,10 +93,10 @@ def test_a_prompt_is_built_once_for_each_model() -> None:
 @pytest.mark.parametrize("is_read", [False, True])
 def test_the_vocabulary_is_not_read_between_two_steps(is_read: bool) -> None:
     session, builder = Recorded(is_read), PromptBuilder()
-    builder.ask(Answer(request(RawText("a"), options=GRAMMAR)))
+    builder.ask(Answer(request("a", options=GRAMMAR)))
     builder.work_beside(session.as_session)
     assert session.grammars == [GRAMMAR.grammar] * is_read
-    wanted = builder.ask(Answer(request(RawText("b"), options=GRAMMAR)))
+    wanted = builder.ask(Answer(request("b", options=GRAMMAR)))
     builder.work(wanted, session.as_session)
     assert session.grammars[-1:] == [GRAMMAR.grammar]
 
@@ -118,7 +118,7 @@ def test_all_texts_are_counted_while_nothing_is_answered() -> None:
 
 def test_a_text_is_counted_later_where_no_model_is_loaded_and_a_prompt_fails() -> None:
     session, builder, done = counting(["a"])
-    text, prompt = builder.ask("bc"), builder.ask(Answer(request(RawText("a"))))
+    text, prompt = builder.ask("bc"), builder.ask(Answer(request("a")))
     builder.fail(text, ValueError("no model"))
     builder.fail(prompt, ValueError("no model"))
     assert isinstance(prompt.exception(), ValueError)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.chat.conversation import Conversation, Infill, RawText
+from app.chat.conversation import Conversation, Infill
 from app.engine import session as session_module
 from app.engine.reply import Reply, Request
 from app.engine.session import Session
@@ -32,7 +32,7 @@ def session() -> Iterator[Session]:
 def test_a_text_is_no_conversation(session: Session) -> None:
     asked = Request(conversation("hello"), GREEDY, 2)
     assert session.prompt(asked)[0].is_conversation
-    assert not session.prompt(replace(asked, text=RawText("hello")))[0].is_conversation
+    assert not session.prompt(replace(asked, text="hello"))[0].is_conversation
 
 
 def test_the_loop_is_told_what_of_a_prompt_begins_the_reply(
@@ -59,7 +59,7 @@ def test_what_is_far_too_long_is_refused_before_it_is_turned_into_tokens(
     most, begun = 16 * session.context.facts.n_ctx, "x" * 80
     monkeypatch.setattr(session, "template", None)
     told = conversation(begun, "x" * (most - len(begun) + 1))
-    text = RawText("x" * (most + 1)) if is_text else None
+    text = "x" * (most + 1) if is_text else None
     with pytest.raises(PromptTooLargeError):
         session.prompt(Request(told, GREEDY, 1, text=text, may_drop=False))
 

@@ -248,12 +248,11 @@ def test_what_failed_is_not_tried_again_until_what_runs_it_changes(
         loads.append(path.stem)
         raise ModelError("it cannot be loaded", "it was made so")
 
-    monkeypatch.setattr("app.drafting.model_source.load_drafter", load)
-    monkeypatch.setattr(
-        "app.drafting.model_source.self_drafter.made", lambda *_: load(None, Path(SELF))
-    )
-    for _ in range(3):
-        started(target, paths)
+    with monkeypatch.context() as patched:
+        patched.setattr("app.loading.checked_loader.CheckedLoader.load", load)
+        patched.setattr("app.drafting.self_drafter.made", lambda *_: load(None, Path(SELF)))
+        for _ in range(3):
+            started(target, paths)
     assert sorted(loads) == ["middle", SELF, "small"]
 
     pairs = rank(SessionOptions(str(target.info.path), threads=1), paths, lambda _: None).drafters
