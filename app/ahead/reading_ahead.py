@@ -154,7 +154,9 @@ class ReadingAhead:
             self.expectation.publish(None)
             return False
         if self._begun.tokens and self._prepared != self._begun.messages:
-            self._prepare()
+            self._prepared = self._begun.messages
+            if self.keeper.prepare(self._begun.tokens):  # which saves the state that it replaces
+                self.reader.replaced()
             return True
         return self._read(latest, is_wanted)
 
@@ -210,12 +212,6 @@ class ReadingAhead:
         self._pause_ends, self._as_sent = None, ()
         if latest is not None and is_typing and self._begun.has_text:
             self._pause_ends = latest.typed_at + pause_before(latest.conversation.turns[-1].content)
-
-    def _prepare(self) -> None:
-        """Restore a saved state of the conversation, which saves the one that it replaces."""
-        self._prepared = self._begun.messages
-        if self.keeper.prepare(self._begun.tokens):
-            self.reader.replaced()
 
     def _readable(self, length: int) -> tuple[Sequence[int], str]:
         """Tokens to read of those that have rested, and why it is not all of them."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -152,12 +153,7 @@ def _speedups(bench: Bench, temperature: float) -> Figure:
     groups["mean of all kinds"] = [
         Bar(method, means[method], decimals(means[method], 2)) for method in methods
     ]
-    every = (
-        bench.speedup(method, kind, one)
-        for method in methods
-        for kind in bench.kinds
-        for one in bench.temperatures
-    )
+    every = (bench.speedup(*place) for place in product(methods, bench.kinds, bench.temperatures))
     fastest = max((one.most for one in every if one is not None), default=1.0)
     return Figure(
         f"Temperature {temperature:g}",
@@ -213,7 +209,7 @@ def _acceptance(bench: Bench) -> Figure:
     longest = max(map(len, by_position.values()), default=0)
     header = ("method", "all", *map(str, range(1, longest + 1)))
     rows = [
-        (method, percent(bench.acceptance(method)), *_percentages(line, longest))
+        (method, *map(percent, [bench.acceptance(method), *line]), *[""] * (longest - len(line)))
         for method, line in by_position.items()
     ]
     if not shares:
@@ -226,10 +222,6 @@ def _acceptance(bench: Bench) -> Figure:
     ticks = [(quarter / 4, f"{25 * quarter} %") for quarter in range(5)]
     lines = Lines(shares, "position in the draft", (max(last, 1), 1.0), ticks)
     return Figure(heading, caption, header, rows, lines)
-
-
-def _percentages(shares: Sequence[float], columns: int) -> list[str]:
-    return [*map(percent, shares), *[""] * (columns - len(shares))]
 
 
 def _costs(bench: Bench) -> Figure:

@@ -57,6 +57,10 @@ def _public(node: DrafterSpec) -> str:
 
 SCHEMA = 1
 FORMAT = "specchat-report"
+_OF_MODEL = (
+    *("architecture", "quantization", "parameters", "active_experts", "weight_bytes"),
+    *("streamed_bytes_per_token", "engine", "device", "threads", "gpu_layers"),
+)
 
 
 def report(
@@ -80,20 +84,11 @@ def measured(
     return {
         "model": {
             "name": name,
-            "architecture": info.architecture,
-            "quantization": info.quantization,
-            "parameters": info.parameters,
             "layers": info.n_layers,
             "rollback": info.rollback.value,
-            "active_experts": info.active_experts,
-            "weight_bytes": info.weight_bytes,
             "bytes_per_token": bench.bytes_per_token,
-            "streamed_bytes_per_token": info.streamed_bytes_per_token,
-            "engine": info.engine,
-            "device": info.device,
-            "threads": info.threads,
-            "gpu_layers": info.gpu_layers,
-        },
+        }
+        | {name: getattr(info, name) for name in _OF_MODEL},
         "passes": bench.cost_seconds,
         "drafts": {
             told[method]: asdict(one) for method, one in bench.drafts.items() if method in told

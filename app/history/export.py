@@ -64,18 +64,14 @@ def _with_closed_fence(text: str) -> str:
 
 
 def as_json(chat: Chat, messages: Sequence[Saved]) -> dict[str, Any]:
+    about = _told(chat, "number", "title", "model", "system", "created", "updated")
     versions = {"versions": chat.versions} if chat.versions > 1 else {}
-    return {
-        "schema": SCHEMA,
-        "number": chat.number,
-        "title": chat.title,
-        "model": chat.model,
-        "system": chat.system,
-        "created": chat.created,
-        "updated": chat.updated,
-        **versions,
-        "messages": [_message(message) for message in messages],
-    }
+    shown = [_message(message) for message in messages]
+    return {"schema": SCHEMA, **about, **versions, "messages": shown}
+
+
+def _told(row: Chat | Saved, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
 
 
 def _message(message: Saved) -> dict[str, Any]:
@@ -128,12 +124,7 @@ def backup(history: History, number: int) -> dict[str, Any]:
                 "number": places[message.number],
                 "parent": places[message.parent],
                 "shown": places.get(message.shown, 0),
-                "role": message.role,
-                "text": message.text,
-                "ending": message.ending,
-                "lossy": message.lossy,
-                "model": message.model,
-                "created": message.created,
+                **_told(message, "role", "text", "ending", "lossy", "model", "created"),
                 "attachments": [one.stored for one in message.attachments],
                 "tokens": list(history.tokens(message.number)),
             }

@@ -188,12 +188,10 @@ class SavedStates:
     def tidy(self) -> None:
         """Delete states that are too old, too many, or only partly written."""
         now = time.time()
-        for path in self._files("*.state"):
-            if _used(path) < now - KEPT_SECONDS:
-                _remove(path)
-        for path in self._files(".*.state.*"):
-            if _used(path) < now - _LEFTOVER_SECONDS:
-                _remove(path)
+        for pattern, most in (("*.state", KEPT_SECONDS), (".*.state.*", _LEFTOVER_SECONDS)):
+            for path in self._files(pattern):
+                if _of_file(path)[0] < now - most:
+                    _remove(path)
         self._evict()
 
     def limit(self) -> int:
@@ -202,14 +200,14 @@ class SavedStates:
             free = shutil.disk_usage(self.folder).free
         except OSError:
             return 0
-        free += sum(_size(path) for path in self._files("*.state"))
+        free += sum(_of_file(path)[1] for path in self._files("*.state"))
         return min(self.most_bytes, int(free * _SHARE_OF_FREE_DISK))
 
     def _evict(self) -> None:
         limit, kept = self.limit(), 0
-        by_use = sorted(self._files("*.state"), key=_used, reverse=True)
-        for place, path in enumerate(by_use):
-            kept += _size(path)
+        files = ((*_of_file(path), path) for path in self._files("*.state"))
+        for place, (_, size, path) in enumerate(sorted(files, reverse=True)):
+            kept += size
             if kept > limit or place >= MOST_FILES:
                 _remove(path)
 
@@ -220,18 +218,13 @@ class SavedStates:
             return []
 
 
-def _used(path: Path) -> float:
+def _of_file(path: Path) -> tuple[float, int]:
+    """When it was used last, and its size; zeros if it has gone."""
     try:
-        return path.stat().st_mtime
+        found = path.stat()
     except OSError:
-        return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        return 0.0, 0
+    return found.st_mtime, found.st_size
 
 
 def _remove(path: Path) -> None:

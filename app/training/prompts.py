@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, cycle
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -65,13 +65,13 @@ def prompts_of(order: Order, paths: Paths, count: int, tested: int) -> Prompts:
         HistoryError: the chats cannot be read.
     """
     of_file = prompts_of_file(Path(order.prompts)) if order.prompts else []
-    public = [*of_file, *training_prompts(count, order.seed)]
+    public = [*of_file, *made_prompts("train", count, order.seed)]
     own, later, marks = list[TrainingPrompt](), list[TrainingPrompt](), list[str]()
     if order.chats and paths.history.exists():
         with closing(open_history(paths, repairs=False)) as history:
             own, later = prompts_of_chats(history)
             marks = history.marks()
-    candidates = [*unseen_prompts(tested, order.seed), *later[:tested]]
+    candidates = [*made_prompts("test", tested, order.seed), *later[:tested]]
     known = overlapping([*public, *own], candidates)
     return Prompts(public, own, [one for one in candidates if one not in known], marks)
 
@@ -81,34 +81,24 @@ def _file() -> Mapping[str, Any]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def training_prompts(count: int, seed: int = 0) -> list[TrainingPrompt]:
-    """Up to count different prompts of our own words, kinds in turn."""
-    return list(_made("train", count, seed))
-
-
-def unseen_prompts(count: int, seed: int = 0) -> list[TrainingPrompt]:
-    """Other requests about other things, which nothing is trained on."""
-    return list(_made("test", count, seed))
-
-
-def _made(half: str, count: int, seed: int) -> Iterator[TrainingPrompt]:
+def made_prompts(half: Literal["train", "test"], count: int, seed: int = 0) -> list[TrainingPrompt]:
+    """Up to count different prompts of our own words, kinds in turn; both halves share nothing."""
     requests = cast("dict[str, list[str]]", _file()[half]["requests"])
     slots = cast("dict[str, list[str]]", _file()[half]["slots"])
-    random, seen, made = np.random.default_rng(seed), set[str](), 0
+    random, made = np.random.default_rng(seed), dict[str, TrainingPrompt]()
     kinds = dict.fromkeys(requests, 0)
     for kind in cycle(requests):
-        if made == count or all(vain >= _VAIN for vain in kinds.values()):
-            return
+        if len(made) == count or all(vain >= _VAIN for vain in kinds.values()):
+            break
         if kinds[kind] >= _VAIN:
             continue
         text = _filled(str(random.choice(requests[kind])), slots, random)
-        if text in seen:
+        if text in made:
             kinds[kind] += 1
             continue
         kinds[kind] = 0
-        seen.add(text)
-        yield TrainingPrompt(f"{half}-{seed}-{made}", kind, _messages(text))
-        made += 1
+        made[text] = TrainingPrompt(f"{half}-{seed}-{len(made)}", kind, _messages(text))
+    return list(made.values())
 
 
 def _filled(request: str, slots: Mapping[str, Sequence[str]], random: np.random.Generator) -> str:

@@ -22,7 +22,7 @@ from app.learned.registered import BUNDLED, MANIFEST, manifest_of, named
 from app.loading.session_options import OFF_DRAFT, SessionOptions
 from app.paths import Paths
 from app.training.answers import to_ask
-from app.training.prompts import unseen_prompts
+from app.training.prompts import made_prompts
 from app.training.rollout import USUAL, Acceptance, Result, by_spec, results, rolled_out
 from training.files import add, finish, writer_as
 
@@ -51,7 +51,7 @@ def tested(heads: dict[str, Path], prompts: int, threads: int | None) -> list[Re
     with TemporaryDirectory() as scratch:
         notes = Path(scratch) / "answers.jsonl"
         with closing(open_session(options, Paths.of_this_user(), print)) as session:
-            asked = [*to_ask(unseen_prompts(prompts), session.template, draws=1)]
+            asked = [*to_ask(made_prompts("test", prompts), session.template, draws=1)]
             for done, total in rolled_out(session, contenders, asked, notes):
                 print(f"{done} of {total}", end="\r", flush=True)
             return [*results(contenders, asked, notes)]

@@ -48,6 +48,7 @@ from app.paths import Paths
 from app.settings.in_effect import settings_in_effect
 from app.training.run import unfinished as unfinished_runs
 from backends.base import HubUnreachableError, SpecchatError, UsageError
+from backends.base.safe_files import explained
 from backends.engines.backend_selection import LLAMACPP, REMOTE, forms
 from backends.hardware.host import available_memory, physical_cores
 from models.byte_sizes import size_text
@@ -219,7 +220,8 @@ def remove(name: Name, json: Json = False, output: Output = None) -> None:
     paths = Paths.of_this_user()
     runs = (run for run in unfinished_runs(paths) if run.name == name.lower())
     if name in unfinished(hub_cache()):
-        _discard(name)
+        with explained(f"cannot discard {name}", SpecchatError):
+            discard(name, hub_cache())
         facts, what = {"discarded": name}, f"discarded the unfinished download of {name}"
     elif run := next(runs, None):
         run.discard()
@@ -246,13 +248,6 @@ def info(name: NameOrPath, json: Json = False, output: Output = None) -> None:
 models.command(cls=Command)(pair)
 models.command(cls=Command)(tune)
 models.command(cls=Command)(train)
-
-
-def _discard(repository: str) -> None:
-    try:
-        discard(repository, hub_cache())
-    except OSError as error:
-        raise SpecchatError(f"cannot discard {repository}", str(error)) from error
 
 
 def _installed() -> list[Installed]:

@@ -70,18 +70,14 @@ def tune(
         try:
             result = tuning.run()
         except KeyboardInterrupt:
-            stderr.note(_stopped(tuning))
+            best = tuning.best_so_far
+            so_far = f"the best so far is {best}" if best else "no recipe is measured yet"
+            stderr.note(f"stopped: {so_far}; the same command measures the rest")
             raise
         finally:
             stderr.clear_status()
     facts = {"target": reference.name, **_as_json(result)}
     write_result(facts, _lines(reference.name, result), json, output)
-
-
-def _stopped(tuning: Tuning) -> str:
-    best = tuning.best_so_far
-    so_far = f"the best so far is {best}" if best else "no recipe is measured yet"
-    return f"stopped: {so_far}; the same command measures the rest"
 
 
 def _installed(session_options: SessionOptions, paths: Paths) -> Reference:

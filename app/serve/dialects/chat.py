@@ -29,7 +29,7 @@ from app.serve.served_models import ServedModel
 from app.serve.server_options import MOST_TOP_LOGPROBS
 from app.settings.answering import Answering
 from app.tools import events
-from backends.chat.message import Message, Tool, ToolCall
+from backends.chat.message import Message, ToolCall
 
 
 class Function(Lenient):
@@ -93,11 +93,6 @@ class ChatTool(Fields):
     function: FunctionTool
 
 
-def tools_of(tools: Iterable[ChatTool]) -> list[Tool]:
-    functions = (tool.function for tool in tools)
-    return [as_tool(each.name, each.description, each.parameters) for each in functions]
-
-
 class FunctionName(Fields):
     name: Annotated[str, Field(max_length=256)]
 
@@ -135,7 +130,9 @@ class ChatRequest(openai.CommonFields):
     def offered(self) -> OfferedTools:
         choice = self.tool_choice
         kind, name = (choice, "") if isinstance(choice, str) else ("named", choice.function.name)
-        return offered_tools(tools_of(self.tools), kind, name, is_parallel=self.parallel_tool_calls)
+        functions = (tool.function for tool in self.tools)
+        tools = [as_tool(each.name, each.description, each.parameters) for each in functions]
+        return offered_tools(tools, kind, name, is_parallel=self.parallel_tool_calls)
 
 
 class ChatWriter(openai.OpenAIWriter):

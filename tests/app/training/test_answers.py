@@ -23,7 +23,7 @@ from app.training.answers import (
     taps_here,
     to_ask,
 )
-from app.training.prompts import training_prompts
+from app.training.prompts import made_prompts
 from backends.base import Model
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.message import Message
@@ -209,7 +209,7 @@ def test_it_ends_where_the_cache_is_full_or_has_enough(room: Room, tmp_path: Pat
 def test_half_of_the_draws_are_greedy_and_each_has_its_own_seed(
     llamacpp: Any, demo_file: Path
 ) -> None:
-    prompts = [one for one in training_prompts(60) if one.kind != "dialogue"][:40]
+    prompts = [one for one in made_prompts("train", 60) if one.kind != "dialogue"][:40]
     process = TemplateProcess()
     with closing(process), llamacpp.loading.vocabulary(demo_file) as vocabulary:
         template = ChatTemplate(vocabulary.tokenizer, process)

@@ -12,11 +12,10 @@ from app.paths import Paths
 from app.training import prompts as module
 from app.training.prompts import (
     TrainingPrompt,
+    made_prompts,
     overlapping,
     prompts_of_chats,
     prompts_of_file,
-    training_prompts,
-    unseen_prompts,
 )
 from backends.base import UsageError
 from backends.chat.message import Message
@@ -27,28 +26,28 @@ def prompt(text: str, *, is_private: bool = False) -> TrainingPrompt:
 
 
 def test_thousands_of_different_prompts_of_all_kinds() -> None:
-    made = training_prompts(6000)
+    made = made_prompts("train", 6000)
     assert len(made) == len({one.text for one in made}) == len({one.id for one in made}) == 6000
     kinds = Counter(one.kind for one in made)
     assert len(kinds) >= 9
     assert min(kinds.values()) > 100
-    assert made[:50] == training_prompts(50)
-    assert made[:50] != training_prompts(50, seed=1)
+    assert made[:50] == made_prompts("train", 50)
+    assert made[:50] != made_prompts("train", 50, seed=1)
     assert not any("{" in one.text and one.kind not in {"code", "dialogue"} for one in made)
 
 
 def test_turns_of_a_dialogue_alternate_and_end_with_the_user() -> None:
-    dialogues = [one for one in training_prompts(300) if one.kind == "dialogue"]
+    dialogues = [one for one in made_prompts("train", 300) if one.kind == "dialogue"]
     for one in dialogues:
         assert [message.role for message in one.messages] == ["user", "assistant", "user"]
         assert all(message.content.strip() == message.content for message in one.messages)
 
 
 def test_nothing_is_tested_on_that_is_trained_on() -> None:
-    tested = unseen_prompts(90)
+    tested = made_prompts("test", 90)
     assert len(tested) == 90
-    assert {one.kind for one in tested} == {one.kind for one in training_prompts(90)}
-    assert overlapping(training_prompts(6000), tested) == []
+    assert {one.kind for one in tested} == {one.kind for one in made_prompts("train", 90)}
+    assert overlapping(made_prompts("train", 6000), tested) == []
     file = module._file()
     for name, values in file["test"]["slots"].items():
         if name not in {"language", "code_language"}:
