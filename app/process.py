@@ -9,11 +9,7 @@ from pathlib import Path
 
 END_SIGNALS = tuple(
     getattr(signal, name)
-    for name in (
-        "SIGTERM",
-        "SIGHUP",
-        "SIGBREAK",
-    )  # the last: a closing Windows console
+    for name in ("SIGTERM", "SIGHUP", "SIGBREAK")  # the last: a closing Windows console
     if hasattr(signal, name)
 )
 

@@ -119,11 +119,7 @@ class Methods:
 
 
 def methods(
-    session: Session,
-    environment: DrafterEnvironment,
-    given: str,
-    scratch: Path,
-    suite: Suite,
+    session: Session, environment: DrafterEnvironment, given: str, scratch: Path, suite: Suite
 ) -> Methods:
     """Plain decoding, each drafter under the controller, auto, and others' programs.
 

@@ -72,10 +72,7 @@ _TEMPLATE = 128
 """Tokens around a turn, a template's own system prompt among them: 30 of the bundled model's."""
 
 _SPEC, _SPEED = "spec-bench", "speed-bench"
-SUITES = {
-    "quick": Suite("quick", 2, 3, 128, 480.0),
-    "full": Suite("full", 4, 5, 192, 7200.0),
-} | {
+SUITES = {"quick": Suite("quick", 2, 3, 128, 480.0), "full": Suite("full", 4, 5, 192, 7200.0)} | {
     name: Suite(name, None, 1, max_tokens, math.inf, (0.0,), file=Path(), origin=origin)
     for name, max_tokens, origin in (
         (_SPEC, 1024, "data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench"),

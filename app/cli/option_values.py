@@ -13,15 +13,7 @@ from app.loading.session_options import SessionOptions
 from app.paths import Paths
 from app.serve.server_options import SERVED_NAMES, ServerOptions
 from app.settings.answering import Answering
-from app.settings.catalogue import (
-    BY_NAME,
-    CHAT_KEYS,
-    LOSSY,
-    MODEL,
-    checked,
-    from_variable,
-    shown,
-)
+from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, MODEL, checked, from_variable, shown
 from app.settings.in_effect import CAUTIOUS
 from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError

@@ -113,10 +113,7 @@ SERVER = (
 )
 """Where the server listens, and who may ask it."""
 
-SERVED = (
-    option("models", str | None, None, "A,B"),
-    option("unload_after", float, 0.0, "MINUTES"),
-)
+SERVED = (option("models", str | None, None, "A,B"), option("unload_after", float, 0.0, "MINUTES"))
 """Which models the server answers with."""
 
 PARALLEL = option("parallel", int, DEFAULT_PARALLEL, "N")

@@ -25,9 +25,7 @@ def writable(file: Path | None) -> Path | None:
         return None
     if str(file) == STDOUT:
         raise UsageError(
-            f"cannot write to {STDOUT}",
-            "only --json writes to standard output",
-            "Name a file.",
+            f"cannot write to {STDOUT}", "only --json writes to standard output", "Name a file."
         )
     target = Path(os.path.realpath(file))
     target = target if target.exists() else target.parent
@@ -74,10 +72,7 @@ Json = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output",
-        metavar="FILE",
-        callback=_needs_json,
-        help="With --json: write to a file.",
+        "--output", metavar="FILE", callback=_needs_json, help="With --json: write to a file."
     ),
 ]
 

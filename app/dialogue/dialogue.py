@@ -7,16 +7,7 @@ from pathlib import Path
 from app.chat.attachments import Attachment, AttachmentKind, Attachments, in_full, with_pastes
 from app.chat.conversation import Conversation
 from app.dialogue.saver import Saver
-from app.dialogue.tree import (
-    ASSISTANT,
-    TOOL,
-    USER,
-    Tree,
-    Turn,
-    called,
-    merge,
-    path_to,
-)
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Tree, Turn, called, merge, path_to
 from app.history import History, HistoryError
 from app.history.export import write_export
 from app.history.records import Queued, title_of

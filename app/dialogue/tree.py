@@ -36,11 +36,7 @@ class Changes:
         self._undone.clear()
 
     def note(
-        self,
-        name: str,
-        use: Callable[[Value], Awaitable[None] | None],
-        before: Value,
-        after: Value,
+        self, name: str, use: Callable[[Value], Awaitable[None] | None], before: Value, after: Value
     ) -> None:
         """Add the change of a value, which was just used in place of the one before."""
         self.add(Change(name, lambda: use(before), lambda: use(after)))

@@ -151,10 +151,7 @@ _EXAMPLES = {
 
 
 def _settings(
-    kind: NodeKind,
-    text: str,
-    numbers: Mapping[str, range],
-    choices: Mapping[str, tuple[str, ...]],
+    kind: NodeKind, text: str, numbers: Mapping[str, range], choices: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Numbers and words that are given, each at most once."""
     found: dict[str, int] = {}

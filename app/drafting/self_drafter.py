@@ -103,11 +103,7 @@ def own_file(info: ModelInfo, recipe: Recipe, paths: Paths, notify: Callable[[st
 
 
 def made(
-    target: Model,
-    recipe: Recipe,
-    path: Path | None,
-    gpu_layers: int | None,
-    models: CheckedLoader,
+    target: Model, recipe: Recipe, path: Path | None, gpu_layers: int | None, models: CheckedLoader
 ) -> Model:
     """Make the self-drafter of a target, with the target's engine and threads.
 

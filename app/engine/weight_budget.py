@@ -89,9 +89,7 @@ class WeightBudget:
         seconds = displaced_seconds(info.path, info.threads, self.bytes, taken, environment.paths)
         missing = missing or [drafting.missing]
         return replace(
-            drafting,
-            missing="; ".join(filter(None, missing)),
-            displaced_seconds=seconds or 0.0,
+            drafting, missing="; ".join(filter(None, missing)), displaced_seconds=seconds or 0.0
         )
 
     def reconsidered(self, drafting: Drafting, target: Model) -> Drafting:

@@ -35,10 +35,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 def as_markdown(chat: Chat, messages: Sequence[Saved]) -> str:
     day = datetime.datetime.fromtimestamp(chat.created).astimezone().date()
-    blocks = [
-        f"# {chat.title or 'Chat'}",
-        ", ".join(filter(None, [day.isoformat(), chat.model])),
-    ]
+    blocks = [f"# {chat.title or 'Chat'}", ", ".join(filter(None, [day.isoformat(), chat.model]))]
     if chat.system:
         blocks.append(f"**System**\n\n{chat.system}")
     for message in messages:

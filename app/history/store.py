@@ -117,12 +117,7 @@ class History(Database):
     # Chats
 
     def create(
-        self,
-        model: str,
-        system: str = "",
-        settings: str = "{}",
-        title: str = "",
-        folder: str = "",
+        self, model: str, system: str = "", settings: str = "{}", title: str = "", folder: str = ""
     ) -> int:
         """Create a chat and return its number; it is listed once it has a question.
 

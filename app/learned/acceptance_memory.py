@@ -111,6 +111,5 @@ def _trials(value: dict[str, Any]) -> dict[str, TrialResult]:
 def _trial(entry: Any) -> TrialResult:
     cost = entry["draw_cost"]
     return TrialResult(
-        None if cost is None else number(cost, is_positive=True),
-        str(entry["failed"]),
+        None if cost is None else number(cost, is_positive=True), str(entry["failed"])
     )

@@ -57,11 +57,7 @@ async def answer_batch(
     """
     lock = FileLock(answers.with_name(f".{answers.name}.lock"), mode=FILE_MODE, blocking=False)
     try:
-        with (
-            asked.open("rb") as source,
-            lock,
-            open(answers, "ab+", opener=private_opener) as file,
-        ):
+        with asked.open("rb") as source, lock, open(answers, "ab+", opener=private_opener) as file:
             return await _answer(source, file, served, defaults, tell)
     except Timeout as error:
         raise UsageError(f"{answers} is in use", "another batch writes to it") from error

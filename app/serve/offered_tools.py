@@ -54,11 +54,7 @@ class OfferedTools:
         if self.is_required:
             form = replace(form, tools=ToolForm.GENERIC)
         return ReplySplitter(
-            form,
-            self.tools,
-            self.most_calls,
-            has_thinking=not is_begun,
-            is_call=self.is_required,
+            form, self.tools, self.most_calls, has_thinking=not is_begun, is_call=self.is_required
         )
 
 
@@ -97,10 +93,7 @@ def call_schema(tools: Sequence[Tool]) -> dict[str, object]:
     calls = [
         {
             "type": "object",
-            "properties": {
-                "name": {"const": tool.name},
-                "arguments": {"$ref": f"#/$defs/{index}"},
-            },
+            "properties": {"name": {"const": tool.name}, "arguments": {"$ref": f"#/$defs/{index}"}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }

@@ -201,11 +201,7 @@ class ServedEngine:
     """The engine that is served, and those beside it; see ServedModels."""
 
     def __init__(
-        self,
-        engine: Engine,
-        limits: Limits,
-        names: Sequence[str] = (),
-        unload_after: float = 0.0,
+        self, engine: Engine, limits: Limits, names: Sequence[str] = (), unload_after: float = 0.0
     ) -> None:
         self.engine = engine
         self.limits = limits

@@ -35,11 +35,7 @@ class Stage(StrEnum):
         return _WORDS[self]
 
 
-_WORDS = {
-    Stage.GENERATE: "answers of the model",
-    Stage.TRAIN: "training",
-    Stage.TEST: "testing",
-}
+_WORDS = {Stage.GENERATE: "answers of the model", Stage.TRAIN: "training", Stage.TEST: "testing"}
 
 TRAINED = "trained"
 """Name of what was trained, in the test."""

@@ -45,16 +45,7 @@ from app.cli.terminal.process import EXIT_DONE
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
 from app.dialogue.settings_editor import chosen_tools
-from app.dialogue.tree import (
-    ASSISTANT,
-    TOOL,
-    USER,
-    Turn,
-    called,
-    calls_after,
-    path_to,
-    sources_for,
-)
+from app.dialogue.tree import ASSISTANT, TOOL, USER, Turn, called, calls_after, path_to, sources_for
 from app.documents.folders import is_folder
 from app.engine.engine import Engine
 from app.history import History, HistoryError
@@ -71,14 +62,7 @@ from app.settings.in_effect import settings_in_effect
 from app.tools.events import Delta, ReasoningDelta, TextDelta
 from app.tools.mcp_servers import Servers
 from app.tools.reply_splitter import ReplySplitter
-from app.tools.toolbox import (
-    MOST_ROUNDS,
-    Toolbox,
-    before_calls,
-    for_server,
-    is_allowed,
-    result_of,
-)
+from app.tools.toolbox import MOST_ROUNDS, Toolbox, before_calls, for_server, is_allowed, result_of
 from app.tui.chat.pending import PendingAnswer
 from app.wording import SEPARATOR, counted, without_continuation
 from backends.base import SpecchatError, UsageError

@@ -27,12 +27,7 @@ from backends.base import ModelError
 from backends.engines.backend_selection import LLAMACPP, MLX, REBUILD_LLAMACPP
 from backends.engines.engine_facts import EngineFacts, Engines, describe_engines, wired_limit_advice
 from backends.hardware.bandwidth import Bandwidth
-from backends.hardware.host import (
-    available_memory,
-    physical_cores,
-    this_machine,
-    total_memory,
-)
+from backends.hardware.host import available_memory, physical_cores, this_machine, total_memory
 from models.byte_sizes import size_text
 from models.stores.available_models import demo_path, installed, readable_names
 from models.stores.scan import Installed

@@ -10,13 +10,7 @@ import typer
 from app import completion
 from app.cli import option_values, options
 from app.cli.command import Command, Group
-from app.cli.commands.model_info import (
-    as_json,
-    as_rows,
-    model_info,
-    named,
-    own_drafters,
-)
+from app.cli.commands.model_info import as_json, as_rows, model_info, named, own_drafters
 from app.cli.commands.pair import pair
 from app.cli.commands.train import train
 from app.cli.commands.tune import tune

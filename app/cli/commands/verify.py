@@ -36,8 +36,7 @@ def verify(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="fewer and shorter checks")] = False,
     reference: Annotated[
-        str | None,
-        typer.Option("--reference", metavar="URL", help=_REFERENCE_HELP),
+        str | None, typer.Option("--reference", metavar="URL", help=_REFERENCE_HELP)
     ] = None,
     json: Json = False,
     output: Output = None,

@@ -28,12 +28,7 @@ from app.loading.checked_loader import CheckedLoader
 from app.loading.select import facts_before
 from app.paths import Paths
 from app.settings.in_effect import may_index
-from backends.base import (
-    DraftUnavailableError,
-    ModelError,
-    Rollback,
-    Vocabulary,
-)
+from backends.base import DraftUnavailableError, ModelError, Rollback, Vocabulary
 from backends.engines.backend_selection import LLAMACPP, MLX, Form, forms
 from backends.engines.model_loading import derives, head_refusal, refuse_unread_head
 from backends.files.gguf_drafter import TrainedDrafter

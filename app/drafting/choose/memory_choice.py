@@ -16,12 +16,7 @@ from app.drafting.gain import Cost, CostCurve, expected_gain, share_of
 from app.drafting.model_source import drafter_backend, drafter_runner
 from app.learned.acceptance_memory import AcceptanceMemory
 from app.learned.calibrations import Calibrations
-from app.learned.speeds import (
-    PlainReplies,
-    disk_speed,
-    gpu_bandwidth,
-    known_disk_speed,
-)
+from app.learned.speeds import PlainReplies, disk_speed, gpu_bandwidth, known_disk_speed
 from app.learned.store import run_key
 from app.loading.pass_time import (
     Contender,

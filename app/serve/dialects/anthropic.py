@@ -344,10 +344,7 @@ def parsed_arguments(arguments: str) -> JsonObject:
 
 
 def _end(event: events.Ended) -> JsonObject:
-    return {
-        "stop_reason": _STOP_REASONS[event.reason],
-        "stop_sequence": event.stop_text or None,
-    }
+    return {"stop_reason": _STOP_REASONS[event.reason], "stop_sequence": event.stop_text or None}
 
 
 def _usage(event: events.Ended) -> JsonObject:
