@@ -6,6 +6,7 @@
 
 from backends.base.errors import (
     ContextTooLargeError,
+    DeviceLostError,
     DiskFullError,
     DownloadError,
     DownloadStoppedError,

@@ -88,6 +88,10 @@ class PeerLostError(ModelError):
         super().__init__(f"no connection to {name}", why, remedy or usual)
 
 
+class DeviceLostError(ModelError):
+    """A GPU that failed: models are to be loaded again, and run on the processor."""
+
+
 class PassStoppedError(SpecchatError):
     """A pass ended early because it was asked to stop; its context is as it was before."""
 

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ from pathlib import Path
 import llama_cpp
 from llama_cpp import llama_cpp as api
 
-from backends.base import CacheType, UsageError
+from backends.base import CacheType, DeviceLostError, UsageError
 from backends.hardware.host import Gpu, processor_name
 from backends.hardware.nvidia import LIBRARIES_VARIABLE
+from backends.llamacpp import gpu_loss
 
 GGML_TYPES = {
     CacheType.F16: api.GGML_TYPE_F16,
@@ -41,19 +43,26 @@ def start() -> None:
     """Start the engine, quietly. Safe to call again."""
     api.llama_log_set(keep_log, ctypes.c_void_p(0))
     api.llama_backend_init()
+    gpu_loss.guard(api)
+    if _has_gpu():
+        gpu_loss.survive(shared_library("ggml-base"), _device_error)
 
 
 @functools.cache
 def shared_library(name: str) -> ctypes.CDLL:
     """A library of the engine, which is loaded already: ggml or ggml-base.
 
+    Others need it under its name with a version. That without one is a copy in a wheel, which has
+    no links: loaded, it would be another library, with a table of devices of its own.
+
     Raises:
         OSError: this build has none of that name.
     """
-    forms = {"win32": "{}.dll", "darwin": "lib{}.dylib"}
-    file = forms.get(sys.platform, "lib{}.so").format(name)
-    folder = os.environ.get(LIBRARIES_VARIABLE) or Path(llama_cpp.__file__).parent / "lib"
-    return ctypes.CDLL(str(Path(folder) / file))
+    forms = {"win32": ("{}.dll", "{}.dll"), "darwin": ("lib{}.dylib", "lib{}.*.dylib")}
+    plain, numbered = forms.get(sys.platform, ("lib{}.so", "lib{}.so.*"))
+    folder = Path(os.environ.get(LIBRARIES_VARIABLE) or Path(llama_cpp.__file__).parent / "lib")
+    found = sorted(folder.glob(numbered.format(name)), key=lambda file: len(file.name))
+    return ctypes.CDLL(str(found[0] if found else folder / plain.format(name)))
 
 
 def forget_log() -> None:
@@ -73,6 +82,11 @@ def last_reason() -> str:
     return _messages[-1] if _messages else ""
 
 
+def _device_error() -> str:
+    """What a driver said last, such as "CUDA error: out of memory"; "" if nothing."""
+    return next((one for one in reversed(_messages) if re.match(r"\w+ error: ", one)), "")
+
+
 def system_info() -> str:
     """Instruction sets and devices of this build, as llama.cpp names them."""
     start()
@@ -87,6 +101,10 @@ def build() -> str:
 def can_offload() -> bool:
     """Whether this build can run on a GPU of this machine."""
     start()
+    return not gpu_loss.is_lost() and _has_gpu()
+
+
+def _has_gpu() -> bool:
     if api.llama_supports_rpc():  # then the engine always says so
         return bool(used_pointers())
     return bool(api.llama_supports_gpu_offload())
@@ -155,6 +173,10 @@ def device(gpu_layers: int | None, peers: Sequence[str] = ()) -> str:
     return f"{kind}: {told}" if told else kind
 
 
+NO_DEVICES = (ctypes.c_void_p * 1)()
+"""For a model without layers on a GPU: else passes over many tokens would go there too."""
+
+
 def used_pointers() -> list[int]:
     """Addresses of the engine's devices for a model, in their order; [] where none is told."""
     return [one.pointer for one in _used()]
@@ -167,7 +189,7 @@ def _used() -> list[Device]:
     """
     try:
         rows = [one for one in _devices() if one.registry != _REMOTE]
-    except (OSError, AttributeError):  # the libraries of another build
+    except (OSError, AttributeError, DeviceLostError):  # the libraries of another build
         return []
     separate = [one for one in rows if one.kind == _GPU]
     used = separate or [one for one in rows if one.kind == _IGPU]
@@ -207,7 +229,9 @@ def device_at(pointer: int) -> Device:
         text.restype = ctypes.c_char_p
     registry = ctypes.c_void_p(base.ggml_backend_dev_backend_reg(device))
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    base.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    gpu_loss.survived(
+        base.ggml_backend_dev_memory, device, ctypes.byref(free), ctypes.byref(total)
+    )
     return Device(
         base.ggml_backend_dev_type(device),
         _text(base.ggml_backend_reg_name(registry)),

@@ -125,6 +125,8 @@ def load(
         weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
     offloaded = (peers is not None or library.can_offload()) and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
+    if not offloaded:
+        parameters.devices = cast("Any", ctypes.addressof(library.NO_DEVICES))
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     with ExitStack() as stack:
@@ -178,7 +180,7 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
     library.start()
     library.forget_log()
     parameters = api.llama_model_default_params()
-    parameters.vocab_only = True
+    parameters.vocab_only, parameters.n_gpu_layers = True, 0
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
         raise load_error(path, header)

@@ -20,6 +20,7 @@ from backends.base import (
 )
 from backends.base.model import pass_is_stopped
 from backends.hardware.host import available_memory
+from backends.llamacpp import gpu_loss, library
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
 from backends.llamacpp.rpc import Peers
 from backends.llamacpp.running_state import bytes_of
@@ -39,13 +40,15 @@ keeps a buffer of this size."""
 
 _NO_SLOT = 1
 ABORTED = 2
-_INVALID = -1
+_INVALID, _NO_MEMORY, _FAILED = -1, -2, -3
 UNCHANGED = (_NO_SLOT, _INVALID)
 """Statuses of a pass that did not begin."""
 
 
-_logits_of = ctypes.cast(
-    cast("Any", api.llama_get_logits), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_logits_of = gpu_loss.running(
+    ctypes.cast(
+        cast("Any", api.llama_get_logits), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    )
 )
 """Their address as a number: a pointer of ctypes takes a token 5 µs more."""
 
@@ -233,6 +236,8 @@ class Cells:
         if self._weights is not None:
             fault = self._weights.end_pass(is_whole=status == 0)
         fault = fault or self.loss()
+        if status == _FAILED and not (self.is_on_processor or self._peers):  # as Metal tells it
+            fault = gpu_loss.lose(library.last_reason())
         return status, fault or (_failure(status) if status else None)
 
     def loss(self) -> SpecchatError | None:
@@ -437,5 +442,7 @@ def _follow_passes(pointer: api.llama_context_p, weights: StreamedWeights) -> ob
 def _failure(status: int) -> SpecchatError:
     if status == ABORTED:
         return PassStoppedError()
-    why = "no free place in its cache" if status == _NO_SLOT else f"llama.cpp code {status}"
-    return ModelError("the model could not process these tokens", why)
+    what, why = "the model could not process these tokens", f"llama.cpp code {status}"
+    if status == _NO_MEMORY:
+        return OutOfMemoryError(what, library.last_reason() or why, "Use a smaller --ctx.")
+    return ModelError(what, "no free place in its cache" if status == _NO_SLOT else why)

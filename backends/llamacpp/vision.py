@@ -25,7 +25,7 @@ from backends.base.images import IMAGE_TOKENS, Image
 from backends.base.model import pass_is_stopped
 from backends.files.gguf_header import GgufHeader, read_header
 from backends.hardware.host import available_memory, physical_cores
-from backends.llamacpp import library
+from backends.llamacpp import gpu_loss, library
 
 MOST_TOKENS = 1024
 """Most tokens of a chunk: models that take images of any size are given smaller ones."""
@@ -253,6 +253,7 @@ def mtmd_library() -> Any:
     except (OSError, RuntimeError) as error:  # a build without it
         raise ModelError("images cannot be read", f"this llama.cpp has no mtmd: {error}") from error
     mtmd.mtmd_helper_log_set(library.keep_log, ctypes.c_void_p(0))
+    gpu_loss.guard(mtmd)
     return mtmd
 
 

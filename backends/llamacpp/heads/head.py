@@ -1,10 +1,11 @@
 """A head loaded by llama.cpp: layers that draft for one model from its hidden states."""
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from llama_cpp import llama_cpp as api
@@ -298,6 +299,8 @@ def load_head(
     parameters.load_mtp = True
     parameters.use_extra_bufts = library.repacking_is_exact()
     parameters.n_gpu_layers = -1 if target.is_offloaded else 0
+    if not target.is_offloaded:
+        parameters.devices = cast("Any", ctypes.addressof(library.NO_DEVICES))
     library.forget_log()
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:

@@ -19,7 +19,7 @@ from backends.files.gguf_drafter import TrainedDrafter
 from backends.files.gguf_header import GgufHeader
 from backends.heads.head import HeadContext
 from backends.heads.hidden_states import FINAL, HiddenStates, Rows
-from backends.llamacpp import library
+from backends.llamacpp import gpu_loss, library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.sequences import Batch
@@ -53,13 +53,14 @@ def keep_layer_inputs(pointer: api.llama_context_p, layer: int, *, keep: bool = 
 def layer_inputs(pointer: api.llama_context_p, layer: int, count: int, width: int) -> Rows:
     """Inputs of a layer in the last pass, which the next one overwrites."""
     function = _layer_function("get", ctypes.POINTER(ctypes.c_float))
-    return _view(function(pointer, layer), count, width)
+    return _view(gpu_loss.running(function)(pointer, layer), count, width)
 
 
 def _view(found: Any, count: int, width: int) -> Rows:
     return np.ctypeslib.as_array(found, (count, width))
 
 
+@cache
 def _extended() -> Any:
     """The engine's functions for heads.
 
@@ -70,6 +71,7 @@ def _extended() -> Any:
         from llama_cpp import llama_cpp_ext
     except (ImportError, AttributeError) as error:
         raise _missing() from error
+    gpu_loss.guard(llama_cpp_ext)
     return llama_cpp_ext
 
 
