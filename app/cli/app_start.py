@@ -1,8 +1,10 @@
 """Starts the app with typed options, then variables, then the settings file."""
 
+import faulthandler
 import gc
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +25,7 @@ from app.settings.catalogue import BY_NAME, MODEL, Value
 from app.settings.in_effect import AppStart, notice, preferences_of, settings_in_effect
 from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
+from backends.base.safe_files import make_private_folder, write_whole
 from backends.engines.backend_selection import REMOTE, check_backend
 
 # Reads what the app starts with: typed options, then variables, then the settings file.
@@ -144,6 +147,32 @@ def can_show_app() -> bool:
     return os.name == "nt" or os.environ.get("TERM", "") not in _PLAIN_TERMINALS
 
 
+@contextmanager
+def _noting_crashes(paths: Paths) -> Generator[tuple[str, ...]]:
+    """Note where native code ends the process within the block; yields what was noted before.
+
+    Models then run in a child again before they run here: so a GPU that fails is found out.
+    """
+    told: tuple[str, ...] = ()
+    with suppress(OSError):
+        if noted := paths.crash.read_bytes():
+            write_whole(paths.last_error, noted.decode(errors="replace"))
+            paths.proofs.unlink(missing_ok=True)
+            cause = noted.split(b"\n", 1)[0].decode(errors="replace")
+            told = (f"specchat was ended last time: {cause}. Details: {paths.last_error}",)
+        paths.crash.unlink()
+    try:
+        make_private_folder(paths.data)
+        file = paths.crash.open("ab")
+    except OSError:
+        yield told
+        return
+    with file:
+        faulthandler.enable(file, all_threads=False)
+        yield told
+        faulthandler.disable()
+
+
 def open_app(start: AppStart, companion: Companion | None = None) -> None:
     """Run the app, and end the process with its exit code. companion: what runs beside it."""
     gc.disable()  # until the app has started: all that is made now stays
@@ -151,8 +180,8 @@ def open_app(start: AppStart, companion: Companion | None = None) -> None:
 
     paths, code = Paths.of_this_user(), EXIT_ERROR
     try:
-        with process.other_screen():
-            code = run(start, paths, companion)
+        with _noting_crashes(paths) as told, process.other_screen():
+            code = run(replace(start, notices=(*start.notices, *told)), paths, companion)
     except SpecchatError:
         raise
     except Exception as error:

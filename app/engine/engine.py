@@ -25,6 +25,7 @@ from app.process import return_large_blocks
 from app.settings.catalogue import DEFAULT_AHEAD_WASTE
 from app.settings.in_effect import ServedAt
 from backends.base import (
+    DeviceLostError,
     DraftUnavailableError,
     ModelError,
     PassStoppedError,
@@ -340,7 +341,8 @@ class Engine:
 
     def _run_next(self) -> bool:
         try:
-            job = self._jobs.next(self._active.idle_work if self._active else ())
+            works = self._active.idle_work if self._active and not self._is_broken else ()
+            job = self._jobs.next(works)
             if job is None:
                 return False
             try:
@@ -354,7 +356,7 @@ class Engine:
         return True
 
     def _reported(self, error: Exception) -> SpecchatError:
-        self._is_broken = self._is_broken or isinstance(error, PeerLostError)
+        self._is_broken = self._is_broken or isinstance(error, DeviceLostError | PeerLostError)
         return error if isinstance(error, SpecchatError) else crash_report(error, self.paths)
 
     def _publish_error(self, error: Exception) -> None:

@@ -42,11 +42,12 @@ from app.loading.target_context import TargetContext
 from app.paths import Paths, own_entries
 from app.process import return_large_blocks
 from backends.base import ModelError, ModelInfo, OutOfMemoryError, PeerLostError, UsageError
+from backends.base.errors import DeviceLostError
 from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import MLX, REMOTE, check_backend, forms
-from backends.engines.engine_facts import free_memory, separate_gpus
+from backends.engines.engine_facts import free_memory, gpu_loss, lose_gpu, separate_gpus
 from backends.engines.engine_facts import gpus as gpus_here
 from backends.engines.model_loading import open_peers
 from backends.hardware.host import available_memory
@@ -58,6 +59,8 @@ from models.reference import HubReference, Reference
 
 if TYPE_CHECKING:
     from backends.llamacpp.rpc import Peers
+
+_NO_GPU = "the GPU is not used until the next start: {}"
 
 _UNLIKE = 0.05
 """Share of the weights; where as many more or fewer are held than planned, no speed is told."""
@@ -90,9 +93,12 @@ def open_session(
         from app.engine.remote_opening import open_verified
 
         return open_verified(options, paths, notify)
-    opening = _Opening(options, paths, notify, usual_context, every_form)
     errors: list[ModelError] = []
     passed_over: list[str] = []
+    if options.backend != MLX and not options.peers and (lost := gpu_loss()):
+        options = replace(options, gpu_layers=0)
+        passed_over.append(_NO_GPU.format(lost))
+    opening = _Opening(options, paths, notify, usual_context, every_form)
     for chosen in model_choices(options.model, paths, forms(options.backend)):
         try:
             return opening.open(chosen, passed_over)
@@ -114,7 +120,21 @@ class _Opening:
     every_form: bool
 
     def open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
-        """Open a session on a model; notes: those to add its own to."""
+        """Open a session on a model, on the processor alone if it runs there and on no GPU.
+
+        notes: those to add its own to.
+        """
+        try:
+            return self._open(chosen, notes)
+        except DeviceLostError as error:
+            if self.options.peers or self.options.gpu_layers == 0:
+                raise
+            alone = replace(self, options=replace(self.options, gpu_layers=0))
+            session = alone.open(chosen, [*notes, _NO_GPU.format(error.why)])
+            lose_gpu(error.why)
+            return session
+
+    def _open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
         started = time.perf_counter()
         options, paths, notify = self.options, self.paths, self.notify
         spec = draft_spec.parse(options.draft, paths, chosen, forms(options.backend))
@@ -124,26 +144,36 @@ class _Opening:
                 speed = f": {streaming_rate(outlook.rate)}" if outlook.rate else ""
                 notify(f"loading {reference.name}, which streams{speed}")
             templates = stack.enter_context(closing(TemplateProcess()))
-            model = CheckedLoader(paths, notify).load(
-                reference.path,
-                options.threads,
-                planned.split.gpu_layers if planned.split else options.gpu_layers,
-                options.backend,
-                lock_bytes=planned.lock_bytes,
-                cache_type=options.cache_type,
-                projector=projector_beside(reference.path),
-                peers=peers,
-            )
-            stack.callback(model.close)
+            layers = planned.split.gpu_layers if planned.split else options.gpu_layers
             drafts, sequences = bool(spec.nodes), 1
-            if options.parallel is not None and options.parallel > 1:
-                facts = facts_of_target(reference.path, model.info.backend).with_cache(
-                    options.cache_type
+            try:
+                model = CheckedLoader(paths, notify).load(
+                    reference.path,
+                    options.threads,
+                    layers,
+                    options.backend,
+                    lock_bytes=planned.lock_bytes,
+                    cache_type=options.cache_type,
+                    projector=projector_beside(reference.path),
+                    peers=peers,
                 )
-                planned, sequences = with_sequences(planned, facts, options.parallel)
-            opened, reductions = open_context(
-                model, planned, options.ctx, drafts=drafts, sequences=sequences
-            )
+                stack.callback(model.close)
+                if options.parallel is not None and options.parallel > 1:
+                    facts = facts_of_target(reference.path, model.info.backend).with_cache(
+                        options.cache_type
+                    )
+                    planned, sequences = with_sequences(planned, facts, options.parallel)
+                opened, reductions = open_context(
+                    model, planned, options.ctx, drafts=drafts, sequences=sequences
+                )
+            except OutOfMemoryError as error:
+                fewer = self._fewer_layers(reference, layers)
+                if fewer is None or peers is not None:
+                    raise
+                stack.close()
+                less = replace(self, options=replace(options, gpu_layers=fewer))
+                why = f"less of {reference.name} is on the GPU than planned: {error.why}"
+                return less.open(chosen, list(dict.fromkeys((*notes, why))))
             context = TargetContext(model, opened, drafts=drafts)
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
@@ -175,6 +205,17 @@ class _Opening:
             session.resources = stack.pop_all()
         session.load_seconds = time.perf_counter() - started
         return session
+
+    def _fewer_layers(self, reference: Reference, layers: int | None) -> int | None:
+        """Half of the layers that a GPU had no memory for after all; None if no GPU had any.
+
+        Another program may have taken it since it was planned, or they were asked for.
+        """
+        backend = expected_backend(reference, self.options.backend)
+        if layers == 0 or all(gpu.is_unified for gpu in gpus_here(backend)):
+            return None
+        whole = facts_of_target(reference.path, backend).n_layers + 1
+        return min(layers or whole, whole) // 2
 
     def _obtained(
         self, chosen: Reference | HubReference, spec: DraftSpec, stack: ExitStack

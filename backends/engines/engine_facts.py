@@ -16,7 +16,7 @@ from backends.engines.backend_selection import (
 )
 from backends.hardware.bandwidth import Bandwidth
 from backends.hardware.host import Gpu, Machine, available_memory, physical_cores, this_machine
-from backends.hardware.nvidia import nvidia_cards
+from backends.hardware.nvidia import nvidia_cards, use_cuda_libraries
 
 
 def free_memory(backend: str, gpu_layers: int | None) -> int | None:
@@ -53,6 +53,20 @@ def gpus(backend: str) -> tuple[Gpu, ...]:
     with importing_engine(LLAMACPP):
         from backends.llamacpp import library
     return library.gpus()
+
+
+def gpu_loss() -> str:
+    """Why llama.cpp uses no GPU any more in this process; "" if none was lost."""
+    with importing_engine(LLAMACPP):
+        from backends.llamacpp import gpu_loss as losses
+    return losses.why()
+
+
+def lose_gpu(why: str) -> None:
+    """Have llama.cpp use no GPU from now on in this process."""
+    from backends.llamacpp.gpu_loss import lose
+
+    lose(why)
 
 
 def separate_gpus(backend: str, gpu_layers: int | None) -> tuple[Gpu, ...]:
@@ -264,6 +278,8 @@ def _advice(llamacpp: EngineFacts, mlx: EngineFacts, machine: Machine) -> str:
         return _advice_for_apple(llamacpp, mlx, machine)
     if llamacpp.on_gpu:
         return "nothing: models run on the GPU"
+    if fault := use_cuda_libraries():
+        return f"the build for CUDA cannot be loaded ({fault}); to make it anew: {BUILD_CUDA}"
     if cards := nvidia_cards():
         return f"build llama.cpp for {cards.names[0]}: {BUILD_CUDA}"
     if shutil.which("rocminfo"):

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from backends.base import CacheType, ModelError, OutOfMemoryError, SpecchatError, UsageError
+from backends.base.errors import DeviceLostError
 from backends.base.watched_process import StoppedError, WatchedProcess
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import expected_runner
@@ -39,6 +40,7 @@ _LARGE_BYTES = 2 << 30
 rearrange them for the processor 0.5 s a gigabyte. The kernels that run are the same."""
 
 _NAMED: dict[str, type[SpecchatError]] = {
+    "DeviceLostError": DeviceLostError,
     "OutOfMemoryError": OutOfMemoryError,
     "ContextTooLargeError": OutOfMemoryError,
     "UsageError": UsageError,
@@ -97,6 +99,7 @@ class ProofProcess:
         tick: called ten times a second; an exception from it ends the child and is passed on.
 
         Raises:
+            DeviceLostError: the child crashed or hung on a GPU, and is closed.
             ModelError: the model cannot be run, or the child crashed or hung and is closed.
             UsageError: the model cannot be run with these options.
         """
@@ -111,7 +114,10 @@ class ProofProcess:
             answer = _checked(self._process.line(seconds, most_bytes, tick), trial)
         except StoppedError as error:
             self.close()
-            raise _stops(trial, str(error)) from None
+            stops = _stops(trial, str(error))
+            if on_gpu and trial.backend == LLAMACPP:  # its fault, or the file's
+                raise DeviceLostError(f"{stops.what} on the GPU", stops.why) from None
+            raise stops from None
         except BaseException:
             self.close()
             raise

@@ -6,8 +6,8 @@
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,18 +79,23 @@ def cuda_libraries() -> Path | None:
     return Path(found.origin).parent / f"lib-cuda-{metadata.version('llama-cpp-python')}"
 
 
-def use_cuda_libraries() -> None:
-    """Have the binding load the CUDA build, if there is one and the driver is there to run it.
+@cache
+def use_cuda_libraries() -> str:
+    """Have the binding load the CUDA build, if there is one and it can be loaded.
 
-    It must not be imported yet. Without the driver the build could not be loaded at all: the one
-    for the processor is used then, as on a laptop that left its card at home.
+    The binding must not be imported yet. Otherwise the build for the processor is used: without the
+    driver, as on a laptop that left its card at home, or where a library is damaged. Returns why;
+    "" if the build is used, or there is none.
     """
     folder = cuda_libraries()
     if LIBRARIES_VARIABLE in os.environ or folder is None or not folder.is_dir():
-        return
-    with suppress(OSError):
-        ctypes.CDLL("libcuda.so.1")
-        os.environ[LIBRARIES_VARIABLE] = str(folder)
+        return ""
+    try:
+        ctypes.CDLL(str(folder / "libllama.so"))  # with all that it needs
+    except OSError as error:
+        return str(error)
+    os.environ[LIBRARIES_VARIABLE] = str(folder)
+    return ""
 
 
 _POWERCAP = Path("/sys/class/powercap")

@@ -1,10 +1,10 @@
 """A GPU that fails: the call that meets it ends with an error, where the engine ends the process.
 
 ggml aborts after any error of a driver: the card is lost, another program has its memory, the build
-has no kernels for it (ggml_cuda_error in ggml-cuda.cu). Calls of what is on a GPU run in a greenlet
-of their own, which the callback of ggml_abort leaves for good: the stack below is kept and never
-unwound. What was on a GPU is then neither run nor freed, as locks may be held and freeing waits for
-them (~ggml_backend_cuda_context); whatever is loaded later goes to the processor.
+has no kernels for it (ggml_cuda_error in ggml-cuda.cu). What runs on a GPU is called in a greenlet,
+which the callback of ggml_abort leaves for good; the stack below is kept and never unwound. What is
+on a GPU is neither run nor freed afterwards: locks may be held, and freeing waits for them
+(~ggml_backend_cuda_context). What is loaded later has no devices.
 """
 
 import ctypes
@@ -28,14 +28,18 @@ _RUN = (
 _FREE = "llama_free", "llama_model_free", "mtmd_free"
 
 _CAUSES = {
-    "no kernel image": "The build has no code for this card: `specchat build cuda` makes one.",
-    "out of memory": "Another program may have its memory.",
+    "no kernel image": "; `specchat build cuda` makes a build for this card",
+    "out of memory": "; another program may have taken it",
 }
-_ON = "Models run on the processor now, and on the GPU again after the next start."
+_REMEDY = "Ask again: models run on the processor now, on the GPU again after the next start."
+
+_none = (ctypes.c_void_p * 1)()
+NO_DEVICES: Any = ctypes.addressof(_none)
+"""Of a model without layers on a GPU: else its passes over many tokens would run there too."""
 
 _exposed: set[int] = set()
 """Addresses of models and contexts that may be on a GPU."""
-_kept: list[object] = []
+_callbacks: list[object] = []
 _why = ""
 
 
@@ -43,38 +47,32 @@ class _Call(greenlet):
     """A call that may be left."""
 
 
-def is_lost() -> bool:
-    return bool(_why)
+def why() -> str:
+    """Why no GPU is used any more; "" if none was lost."""
+    return _why
 
 
-def lose(why: str) -> DeviceLostError:
+def lose(cause: str) -> DeviceLostError:
     """Use no GPU from now on in this process; the error that says so."""
     global _why  # noqa: PLW0603 - there is one engine
-    _why = _why or why
-    cause = next((told for sign, told in _CAUSES.items() if sign in _why), "")
-    return DeviceLostError("the GPU failed", _why, f"{cause} {_ON}".strip())
+    _why = _why or cause
+    return DeviceLostError("the GPU failed", _why, _REMEDY)
 
 
 def survive(base: ctypes.CDLL, reason: Callable[[], str]) -> None:
     """Survive from now on. base: ggml's library. reason: tells what a driver said last."""
 
     @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-    def left(message: bytes) -> None:
-        """Leave the call for good. One of another thread, such as a kernel's, still aborts."""
+    def leave(message: bytes) -> None:
         call = getcurrent()
-        if isinstance(call, _Call) and call.parent is not None:
+        if isinstance(call, _Call) and call.parent:  # else, such as in a kernel, there is no way
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(call))  # freeing it would go on in it
-            call.parent.throw(lose(reason() or message.decode(errors="replace")))
+            cause = reason() or message.decode(errors="replace")
+            told = next((told for sign, told in _CAUSES.items() if sign in cause), "")
+            call.parent.throw(lose(f"{cause}{told}"))
 
-    _kept.append(left)
-    base.ggml_set_abort_callback(left)
-
-def guard(module: Any) -> None:
-    """Guard the functions of the engine that a module of the binding has."""
-    for names, guarded in ((_OPEN, _opening), (_RUN, running), (_FREE, _freeing)):
-        for name in names:
-            if (function := getattr(module, name, None)) is not None:
-                setattr(module, name, guarded(function))
+    _callbacks.append(leave)
+    base.ggml_set_abort_callback(leave)
 
 
 def survived(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -86,42 +84,29 @@ def survived(function: Callable[..., Any], *arguments: Any) -> Any:
     return call.switch(*arguments)
 
 
-def running(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the engine whose first argument is what it runs."""
+def guarded(
+    function: Callable[..., Any], *, opens: bool = False, frees: bool = False
+) -> Callable[..., Any]:
+    """A function of the engine that survives; opens, frees: its result, or its argument."""
 
     @functools.wraps(function)
-    def run(*arguments: Any) -> Any:
-        if arguments[0] not in _exposed:
+    def call(*arguments: Any) -> Any:
+        of, parameters = arguments[-2 if opens else 0], arguments[-1]
+        if of not in _exposed and getattr(parameters, "devices", NO_DEVICES) == NO_DEVICES:
             return function(*arguments)
-        return survived(function, *arguments)
+        with suppress(*[DeviceLostError] * frees):  # it stays until the process ends
+            result = survived(function, *arguments)
+            if frees:
+                _exposed.remove(arguments[0])
+            elif opens and result:
+                _exposed.add(result)
+            return result
 
-    return run
-
-
-def _opening(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def opened(*arguments: Any) -> Any:
-        on_gpu = getattr(arguments[-1], "n_gpu_layers", 0) or not _exposed.isdisjoint(
-            one for one in arguments if isinstance(one, int)
-        )
-        if not on_gpu:
-            return function(*arguments)
-        pointer = survived(function, *arguments)
-        if pointer:
-            _exposed.add(pointer)
-        return pointer
-
-    return opened
+    return call
 
 
-def _freeing(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def free(pointer: int) -> None:
-        if pointer not in _exposed:
-            function(pointer)
-            return
-        with suppress(DeviceLostError):  # it stays until the process ends
-            survived(function, pointer)
-            _exposed.remove(pointer)
-
-    return free
+def guard(module: Any) -> None:
+    """Let the functions of the engine that a module of the binding has survive."""
+    for name in (*_OPEN, *_RUN, *_FREE):
+        if (function := getattr(module, name, None)) is not None:
+            setattr(module, name, guarded(function, opens=name in _OPEN, frees=name in _FREE))

@@ -29,6 +29,11 @@ GGML_TYPES = {
 _WARN = 3
 _ERROR = 4
 _messages: deque[str] = deque(maxlen=20)
+_CUDA, _FOLLOWS = (
+    re.compile(r"\w+ error: "),
+    re.compile("graph_compute|process_ubatch|decode|llama_decode"),
+)
+"""How ggml_cuda_error begins, which then tells where it was called; what follows any failure."""
 
 
 @api.llama_log_callback
@@ -45,7 +50,7 @@ def start() -> None:
     api.llama_backend_init()
     gpu_loss.guard(api)
     if _has_gpu():
-        gpu_loss.survive(shared_library("ggml-base"), _device_error)
+        gpu_loss.survive(shared_library("ggml-base"), device_error)
 
 
 @functools.cache
@@ -82,9 +87,10 @@ def last_reason() -> str:
     return _messages[-1] if _messages else ""
 
 
-def _device_error() -> str:
-    """What a driver said last, such as "CUDA error: out of memory"; "" if nothing."""
-    return next((one for one in reversed(_messages) if re.match(r"\w+ error: ", one)), "")
+def device_error() -> str:
+    """What a GPU's driver said last, such as "CUDA error: out of memory"; "" if nothing."""
+    known = [one for one in reversed(_messages) if not _FOLLOWS.match(one)]
+    return next((one for one in known if _CUDA.match(one)), next(iter(known), ""))
 
 
 def system_info() -> str:
@@ -101,7 +107,7 @@ def build() -> str:
 def can_offload() -> bool:
     """Whether this build can run on a GPU of this machine."""
     start()
-    return not gpu_loss.is_lost() and _has_gpu()
+    return not gpu_loss.why() and _has_gpu()
 
 
 def _has_gpu() -> bool:
@@ -173,10 +179,6 @@ def device(gpu_layers: int | None, peers: Sequence[str] = ()) -> str:
     return f"{kind}: {told}" if told else kind
 
 
-NO_DEVICES = (ctypes.c_void_p * 1)()
-"""For a model without layers on a GPU: else passes over many tokens would go there too."""
-
-
 def used_pointers() -> list[int]:
     """Addresses of the engine's devices for a model, in their order; [] where none is told."""
     return [one.pointer for one in _used()]
@@ -229,9 +231,7 @@ def device_at(pointer: int) -> Device:
         text.restype = ctypes.c_char_p
     registry = ctypes.c_void_p(base.ggml_backend_dev_backend_reg(device))
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    gpu_loss.survived(
-        base.ggml_backend_dev_memory, device, ctypes.byref(free), ctypes.byref(total)
-    )
+    gpu_loss.survived(base.ggml_backend_dev_memory, device, ctypes.byref(free), ctypes.byref(total))
     return Device(
         base.ggml_backend_dev_type(device),
         _text(base.ggml_backend_reg_name(registry)),

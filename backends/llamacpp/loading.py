@@ -17,10 +17,12 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from backends.base import CacheType, ModelError, SpecchatError, Vocabulary, Warping
 from backends.base.baseline_engine import BaselineEngine
+from backends.base.errors import OutOfMemoryError
 from backends.files.gguf_header import GgufHeader, parts, read_header
 from backends.hardware.host import physical_cores
 from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
+from backends.llamacpp.gpu_loss import NO_DEVICES
 from backends.llamacpp.head_checks import predicts
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.model import LlamaModel, chat_template, rollback
@@ -53,6 +55,9 @@ def checked_header(path: Path) -> GgufHeader:
 def load_error(path: Path, header: GgufHeader) -> ModelError:
     """Error for a file that llama.cpp did not load, with the engine's reason."""
     reason = library.last_reason()
+    if "unable to allocate" in reason:
+        remedy = "Choose a smaller model or quantization, or free some memory."
+        return OutOfMemoryError(f"cannot load {path}", reason, remedy)
     remedy = "Download or copy it again, or choose another model."
     if "unknown model architecture" in reason:
         reason = f"this version of llama.cpp does not know the architecture {header.architecture!r}"
@@ -125,8 +130,7 @@ def load(
         weights = shared or StreamedWeights(first, lock_bytes or 0, gpu_layers)
     offloaded = (peers is not None or library.can_offload()) and gpu_layers != 0
     parameters.n_gpu_layers = _ALL_LAYERS if offloaded and gpu_layers is None else gpu_layers or 0
-    if not offloaded:
-        parameters.devices = cast("Any", ctypes.addressof(library.NO_DEVICES))
+    parameters.devices = parameters.devices if offloaded else NO_DEVICES
     if experts is not None:
         parameters.kv_overrides = _overrides(f"{header.architecture}.{_ACTIVE_EXPERTS}", experts)
     with ExitStack() as stack:
@@ -180,7 +184,7 @@ def vocabulary(path: Path) -> Generator[Vocabulary]:
     library.start()
     library.forget_log()
     parameters = api.llama_model_default_params()
-    parameters.vocab_only, parameters.n_gpu_layers = True, 0
+    parameters.vocab_only, parameters.devices = True, NO_DEVICES
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:
         raise load_error(path, header)

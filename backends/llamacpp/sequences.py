@@ -45,7 +45,7 @@ UNCHANGED = (_NO_SLOT, _INVALID)
 """Statuses of a pass that did not begin."""
 
 
-_logits_of = gpu_loss.running(
+_logits_of = gpu_loss.guarded(
     ctypes.cast(
         cast("Any", api.llama_get_logits), ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
     )
@@ -237,7 +237,7 @@ class Cells:
             fault = self._weights.end_pass(is_whole=status == 0)
         fault = fault or self.loss()
         if status == _FAILED and not (self.is_on_processor or self._peers):  # as Metal tells it
-            fault = gpu_loss.lose(library.last_reason())
+            fault = gpu_loss.lose(library.device_error())
         return status, fault or (_failure(status) if status else None)
 
     def loss(self) -> SpecchatError | None:

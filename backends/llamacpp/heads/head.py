@@ -1,11 +1,10 @@
 """A head loaded by llama.cpp: layers that draft for one model from its hidden states."""
 
-import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from llama_cpp import llama_cpp as api
@@ -33,6 +32,7 @@ from backends.heads.hidden_states import Rows
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.file_checks import tensor, width
+from backends.llamacpp.gpu_loss import NO_DEVICES
 from backends.llamacpp.head_checks import checked_head
 from backends.llamacpp.heads.chain import ChainContext, Transform
 from backends.llamacpp.heads.last_state import LlamaLastState, load_last_state
@@ -299,8 +299,7 @@ def load_head(
     parameters.load_mtp = True
     parameters.use_extra_bufts = library.repacking_is_exact()
     parameters.n_gpu_layers = -1 if target.is_offloaded else 0
-    if not target.is_offloaded:
-        parameters.devices = cast("Any", ctypes.addressof(library.NO_DEVICES))
+    parameters.devices = parameters.devices if target.is_offloaded else NO_DEVICES
     library.forget_log()
     pointer = api.llama_model_load_from_file(os.fsencode(path), parameters)
     if pointer is None:

@@ -53,7 +53,7 @@ def keep_layer_inputs(pointer: api.llama_context_p, layer: int, *, keep: bool = 
 def layer_inputs(pointer: api.llama_context_p, layer: int, count: int, width: int) -> Rows:
     """Inputs of a layer in the last pass, which the next one overwrites."""
     function = _layer_function("get", ctypes.POINTER(ctypes.c_float))
-    return _view(gpu_loss.running(function)(pointer, layer), count, width)
+    return _view(gpu_loss.guarded(function)(pointer, layer), count, width)
 
 
 def _view(found: Any, count: int, width: int) -> Rows:
