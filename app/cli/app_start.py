@@ -4,7 +4,7 @@ import faulthandler
 import gc
 import os
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from app.settings.catalogue import BY_NAME, MODEL, Value
 from app.settings.in_effect import AppStart, notice, preferences_of, settings_in_effect
 from app.settings.presets import Presets, of_preset
 from backends.base import SpecchatError, UsageError
-from backends.base.safe_files import make_private_folder, write_whole
+from backends.base.safe_files import make_private_folder, private_opener, write_whole
 from backends.engines.backend_selection import REMOTE, check_backend
 
 # Reads what the app starts with: typed options, then variables, then the settings file.
@@ -149,28 +149,27 @@ def can_show_app() -> bool:
 
 @contextmanager
 def _noting_crashes(paths: Paths) -> Generator[tuple[str, ...]]:
-    """Note where native code ends the process within the block; yields what was noted before.
+    """Note where native code ends the process within the block; yields what to tell of the last.
 
     Models then run in a child again before they run here: so a GPU that fails is found out.
     """
     told: tuple[str, ...] = ()
-    with suppress(OSError):
-        if noted := paths.crash.read_bytes():
-            write_whole(paths.last_error, noted.decode(errors="replace"))
-            paths.proofs.unlink(missing_ok=True)
-            cause = noted.split(b"\n", 1)[0].decode(errors="replace")
-            told = (f"specchat was ended last time: {cause}. Details: {paths.last_error}",)
-        paths.crash.unlink()
-    try:
-        make_private_folder(paths.data)
-        file = paths.crash.open("ab")
-    except OSError:
+    with ExitStack() as held:
+        with suppress(OSError):
+            make_private_folder(paths.data)
+            file = held.enter_context(open(paths.crash, "ab+", opener=private_opener))
+            file.seek(0)
+            if noted := file.read().decode(errors="replace"):
+                write_whole(paths.last_error, noted)
+                paths.proofs.unlink(missing_ok=True)
+                cause = noted.partition("\n")[0].removeprefix("Fatal Python error: ")
+                words = f"The last start ended in a crash ({cause}), and models are checked anew."
+                told = (f"{words} Details: {paths.last_error}",)
+            file.truncate(0)
+            held.callback(file.truncate, 0)  # a fault that was handled is none
+            faulthandler.enable(file, all_threads=False)
+            held.callback(faulthandler.disable)
         yield told
-        return
-    with file:
-        faulthandler.enable(file, all_threads=False)
-        yield told
-        faulthandler.disable()
 
 
 def open_app(start: AppStart, companion: Companion | None = None) -> None:

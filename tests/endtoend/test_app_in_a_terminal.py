@@ -1,6 +1,7 @@
 """What only the real program and the bundled model in a real terminal show of the app."""
 
 import re
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -82,17 +83,20 @@ def test_noise_is_no_figure(terminal: Open, tokens: int, of: int) -> None:
                 assert not _COMPARED.search("\n".join(said)), shown
 
 
-def test_what_was_said_before_a_crash_goes_on(terminal: Open) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+def test_what_was_said_before_a_crash_goes_on(terminal: Open, number: int) -> None:
+    """An engine that finds a fault in itself aborts."""
     one = terminal()
     one.until(started)
     one.ask(STORY)
     shown = one.until(lambda text: STORY in text and QUEUES in text and len(_answer_on(text)) > 100)
-    one.kill_app()
+    one.kill_app(number)
     (saved,) = answers()
     assert _answer_on(shown) in " ".join(saved.split())
 
-    again = terminal("--continue", tokens=40)
-    again.until(lambda text: "interrupted · Ctrl+T continues" in text)
+    again = terminal("--continue", tokens=40, size=(80, 40))
+    shown = again.until(lambda text: "interrupted · Ctrl+T continues" in text)
+    assert ("ended in a crash (Aborted)" in shown) is (number == signal.SIGABRT)
     again.until(started)
     again.press("C-t")
     shown = until_answered(again, 1)
