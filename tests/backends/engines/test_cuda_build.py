@@ -1,6 +1,7 @@
 """The CUDA build of llama.cpp: what it needs, how it goes on, and which build is loaded then."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -137,41 +138,38 @@ def test_libraries_are_used_once_they_run_and_until_they_are_removed(
         assert install(made) == place
     assert sorted(file.name for file in tmp_path.iterdir()) == ["lib-cuda-2", "made"]
 
-    monkeypatch.setenv(LIBRARIES_VARIABLE, "")  # so that it is as it was afterwards
-    monkeypatch.delenv(LIBRARIES_VARIABLE)
-    drivers: list[str] = []
-    monkeypatch.setattr("ctypes.CDLL", drivers.append)
-    nvidia.use_cuda_libraries()
-    assert (drivers, os.environ[LIBRARIES_VARIABLE]) == (["libcuda.so.1"], str(place))
-
-    def no_driver(_name: str) -> None:
-        raise OSError
-
-    monkeypatch.delenv(LIBRARIES_VARIABLE)
-    monkeypatch.setattr("ctypes.CDLL", no_driver)
-    nvidia.use_cuda_libraries()
-    assert LIBRARIES_VARIABLE not in os.environ, "without the driver they cannot be loaded"
     assert (remove(), remove()) == (True, False)
 
 
 @on_linux
-def test_every_library_of_the_engine_is_taken_from_the_build_in_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["", "damaged", "missing"])
+def test_the_build_for_cuda_is_used_where_it_can_be_loaded(tmp_path: Path, damage: str) -> None:
     import llama_cpp
 
-    build = tmp_path / "libraries"
-    build.mkdir()
-    for library in (Path(llama_cpp.__file__).parent / "lib").iterdir():
-        (build / library.name).symlink_to(library)
-    code = """from backends.llamacpp import library
-    library.start(); print(library.shared_library("ggml"), library.api._lib)"""
+    usual, build = Path(llama_cpp.__file__).parent / "lib", tmp_path / "libraries"
+    shutil.copytree(usual, build)
+    needed = build / "libggml.so.0"  # as it needs libggml-cuda, and that the driver
+    if damage:
+        needed.unlink()
+    if damage == "damaged":
+        needed.write_text("no library")
+    code = f"""from pathlib import Path
+    from backends.hardware import nvidia
+    nvidia.cuda_libraries = lambda: Path({str(build)!r})
+    from backends.llamacpp import library
+    from backends.engines.engine_facts import describe_engines
+    library.start(); print(library.shared_library("ggml"), library.api._lib)
+    print(describe_engines().advice)"""
     shown = subprocess.run(
         [sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))],
-        env={**os.environ, LIBRARIES_VARIABLE: str(build)},
         capture_output=True,
         text=True,
         check=True,
-    )
-    assert shown.stdout.count(str(build)) == 2
+    ).stdout
+    assert shown.count(f"{build if not damage else usual}{os.sep}libl") == 1
+    assert shown.count(f"{build if not damage else usual}{os.sep}libggml.so.0") == 1
+    assert ("the build for CUDA cannot be loaded (" in shown) is bool(damage)
+    assert ("specchat build cuda" in shown) is bool(damage)
 
 
 @pytest.fixture
