@@ -47,9 +47,10 @@ from backends.base.safe_files import remove_leftovers
 from backends.chat.chat_template import ChatTemplate
 from backends.chat.template_process import TemplateProcess
 from backends.engines.backend_selection import MLX, REMOTE, check_backend, forms
-from backends.engines.engine_facts import free_memory, gpu_loss, lose_gpu, separate_gpus
+from backends.engines.engine_facts import free_memory, separate_gpus
 from backends.engines.engine_facts import gpus as gpus_here
 from backends.engines.model_loading import open_peers
+from backends.hardware import gpu_loss
 from backends.hardware.host import available_memory
 from backends.hardware.nvidia import energy_meter
 from backends.streaming.weight_plan import weight_layout
@@ -95,7 +96,7 @@ def open_session(
         return open_verified(options, paths, notify)
     errors: list[ModelError] = []
     passed_over: list[str] = []
-    if options.backend != MLX and not options.peers and (lost := gpu_loss()):
+    if options.backend != MLX and not options.peers and (lost := gpu_loss.why()):
         options = replace(options, gpu_layers=0)
         passed_over.append(_NO_GPU.format(lost))
     opening = _Opening(options, paths, notify, usual_context, every_form)
@@ -131,7 +132,7 @@ class _Opening:
                 raise
             alone = replace(self, options=replace(self.options, gpu_layers=0))
             session = alone.open(chosen, [*notes, _NO_GPU.format(error.why)])
-            lose_gpu(error.why)
+            gpu_loss.lose(error.why)
             return session
 
     def _open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
@@ -166,14 +167,17 @@ class _Opening:
                 opened, reductions = open_context(
                     model, planned, options.ctx, drafts=drafts, sequences=sequences
                 )
-            except OutOfMemoryError as error:
-                fewer = self._fewer_layers(reference, layers)
-                if fewer is None or peers is not None:
+            except (
+                OutOfMemoryError
+            ) as error:  # others took memory, or too many layers were asked for
+                gpus = gpus_here(expected_backend(reference, options.backend))
+                if peers is not None or layers == 0 or all(gpu.is_unified for gpu in gpus):
                     raise
                 stack.close()
-                less = replace(self, options=replace(options, gpu_layers=fewer))
+                whole = weight_layout(reference.path).n_layers + 1
+                less = replace(options, gpu_layers=min(layers or whole, whole) // 2)
                 why = f"less of {reference.name} is on the GPU than planned: {error.why}"
-                return less.open(chosen, list(dict.fromkeys((*notes, why))))
+                return replace(self, options=less).open(chosen, list(dict.fromkeys((*notes, why))))
             context = TargetContext(model, opened, drafts=drafts)
             spec.check(reference.name, model.info.n_layers, model.info.active_experts)
             if options.threads and model.info.backend == MLX:
@@ -205,17 +209,6 @@ class _Opening:
             session.resources = stack.pop_all()
         session.load_seconds = time.perf_counter() - started
         return session
-
-    def _fewer_layers(self, reference: Reference, layers: int | None) -> int | None:
-        """Half of the layers that a GPU had no memory for after all; None if no GPU had any.
-
-        Another program may have taken it since it was planned, or they were asked for.
-        """
-        backend = expected_backend(reference, self.options.backend)
-        if layers == 0 or all(gpu.is_unified for gpu in gpus_here(backend)):
-            return None
-        whole = facts_of_target(reference.path, backend).n_layers + 1
-        return min(layers or whole, whole) // 2
 
     def _obtained(
         self, chosen: Reference | HubReference, spec: DraftSpec, stack: ExitStack

@@ -22,9 +22,10 @@ from backends.base import (
     Vocabulary,
 )
 from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
-from backends.engines.engine_facts import expected_runner, gpu_loss, quantized, separate_gpus
+from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
 from backends.engines.model_loading import load, load_head, vocabulary
 from backends.engines.proof_process import CrashCheck, ProofProcess
+from backends.hardware import gpu_loss
 from backends.hardware.host import available_memory
 from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
@@ -117,7 +118,7 @@ class CheckedLoader:
             ModelError: the model cannot be loaded, or crashed or hung in the child process.
         """
         backend = backend_for(path, wanted)
-        if backend == LLAMACPP and gpu_loss():  # a child would use it
+        if backend == LLAMACPP and gpu_loss.why():  # a child would use it
             gpu_layers = 0
         streams = lock_bytes is not None or beside is not None
         if gpu_layers is None and not streams and peers is None:

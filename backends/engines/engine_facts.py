@@ -55,20 +55,6 @@ def gpus(backend: str) -> tuple[Gpu, ...]:
     return library.gpus()
 
 
-def gpu_loss() -> str:
-    """Why llama.cpp uses no GPU any more in this process; "" if none was lost."""
-    with importing_engine(LLAMACPP):
-        from backends.llamacpp import gpu_loss as losses
-    return losses.why()
-
-
-def lose_gpu(why: str) -> None:
-    """Have llama.cpp use no GPU from now on in this process."""
-    from backends.llamacpp.gpu_loss import lose
-
-    lose(why)
-
-
 def separate_gpus(backend: str, gpu_layers: int | None) -> tuple[Gpu, ...]:
     """GPUs with memory of their own, if layers may go there; () if the memory of one is unknown.
 

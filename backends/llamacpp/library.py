@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ import llama_cpp
 from llama_cpp import llama_cpp as api
 
 from backends.base import CacheType, DeviceLostError, UsageError
+from backends.hardware import gpu_loss
 from backends.hardware.host import Gpu, processor_name
 from backends.hardware.nvidia import LIBRARIES_VARIABLE
-from backends.llamacpp import gpu_loss
 
 GGML_TYPES = {
     CacheType.F16: api.GGML_TYPE_F16,
@@ -29,11 +28,6 @@ GGML_TYPES = {
 _WARN = 3
 _ERROR = 4
 _messages: deque[str] = deque(maxlen=20)
-_CUDA, _FOLLOWS = (
-    re.compile(r"\w+ error: "),
-    re.compile("graph_compute|process_ubatch|decode|llama_decode"),
-)
-"""How ggml_cuda_error begins, which then tells where it was called; what follows any failure."""
 
 
 @api.llama_log_callback
@@ -50,15 +44,15 @@ def start() -> None:
     api.llama_backend_init()
     gpu_loss.guard(api)
     if _has_gpu():
-        gpu_loss.survive(shared_library("ggml-base"), device_error)
+        gpu_loss.survive(shared_library("ggml-base"), driver_error)
 
 
 @functools.cache
 def shared_library(name: str) -> ctypes.CDLL:
     """A library of the engine, which is loaded already: ggml or ggml-base.
 
-    Others need it under its name with a version. That without one is a copy in a wheel, which has
-    no links: loaded, it would be another library, with a table of devices of its own.
+    The engine has loaded the file whose name has a version. In a wheel, without links, that of the
+    plain name is a copy, which would be another library with a table of devices of its own.
 
     Raises:
         OSError: this build has none of that name.
@@ -87,10 +81,9 @@ def last_reason() -> str:
     return _messages[-1] if _messages else ""
 
 
-def device_error() -> str:
+def driver_error() -> str:
     """What a GPU's driver said last, such as "CUDA error: out of memory"; "" if nothing."""
-    known = [one for one in reversed(_messages) if not _FOLLOWS.match(one)]
-    return next((one for one in known if _CUDA.match(one)), next(iter(known), ""))
+    return next((one for one in reversed(_messages) if "error: " in one), "")
 
 
 def system_info() -> str:

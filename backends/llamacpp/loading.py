@@ -19,10 +19,10 @@ from backends.base import CacheType, ModelError, SpecchatError, Vocabulary, Warp
 from backends.base.baseline_engine import BaselineEngine
 from backends.base.errors import OutOfMemoryError
 from backends.files.gguf_header import GgufHeader, parts, read_header
+from backends.hardware.gpu_loss import NO_DEVICES
 from backends.hardware.host import physical_cores
 from backends.llamacpp import library
 from backends.llamacpp.file_checks import broken_assertion, why_not_alone
-from backends.llamacpp.gpu_loss import NO_DEVICES
 from backends.llamacpp.head_checks import predicts
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.model import LlamaModel, chat_template, rollback

@@ -19,8 +19,9 @@ from backends.base import (
     check_truncation,
 )
 from backends.base.model import pass_is_stopped
+from backends.hardware import gpu_loss
 from backends.hardware.host import available_memory
-from backends.llamacpp import gpu_loss, library
+from backends.llamacpp import library
 from backends.llamacpp.pass_callbacks import STOPPABLE, ChosenExperts, PassStopper
 from backends.llamacpp.rpc import Peers
 from backends.llamacpp.running_state import bytes_of
@@ -237,7 +238,7 @@ class Cells:
             fault = self._weights.end_pass(is_whole=status == 0)
         fault = fault or self.loss()
         if status == _FAILED and not (self.is_on_processor or self._peers):  # as Metal tells it
-            fault = gpu_loss.lose(library.device_error())
+            fault = gpu_loss.lose(library.driver_error())
         return status, fault or (_failure(status) if status else None)
 
     def loss(self) -> SpecchatError | None:

@@ -24,8 +24,9 @@ from backends.base import Logits, ModelError, OutOfMemoryError, PassStoppedError
 from backends.base.images import IMAGE_TOKENS, Image
 from backends.base.model import pass_is_stopped
 from backends.files.gguf_header import GgufHeader, read_header
+from backends.hardware import gpu_loss
 from backends.hardware.host import available_memory, physical_cores
-from backends.llamacpp import gpu_loss, library
+from backends.llamacpp import library
 
 MOST_TOKENS = 1024
 """Most tokens of a chunk: models that take images of any size are given smaller ones."""

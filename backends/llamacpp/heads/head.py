@@ -20,6 +20,7 @@ from backends.base import (
 )
 from backends.files.gguf_drafter import TrainedDrafter, TrainedKind, drafter_in
 from backends.files.gguf_header import GgufHeader, read_model
+from backends.hardware.gpu_loss import NO_DEVICES
 from backends.heads.head import (
     BlockHead,
     LoadedLayers,
@@ -32,7 +33,6 @@ from backends.heads.hidden_states import Rows
 from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.file_checks import tensor, width
-from backends.llamacpp.gpu_loss import NO_DEVICES
 from backends.llamacpp.head_checks import checked_head
 from backends.llamacpp.heads.chain import ChainContext, Transform
 from backends.llamacpp.heads.last_state import LlamaLastState, load_last_state

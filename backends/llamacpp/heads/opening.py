@@ -17,9 +17,10 @@ from backends.base import CacheType, DraftUnavailableError, Logits, ModelError, 
 from backends.files.attention import head_attention
 from backends.files.gguf_drafter import TrainedDrafter
 from backends.files.gguf_header import GgufHeader
+from backends.hardware import gpu_loss
 from backends.heads.head import HeadContext
 from backends.heads.hidden_states import FINAL, HiddenStates, Rows
-from backends.llamacpp import gpu_loss, library
+from backends.llamacpp import library
 from backends.llamacpp.context import LlamaContext
 from backends.llamacpp.library import GGML_TYPES
 from backends.llamacpp.sequences import Batch

@@ -11,7 +11,8 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, DeviceLostError, OutOfMemoryError, UsageError
-from backends.llamacpp import gpu_loss, library
+from backends.hardware import gpu_loss
+from backends.llamacpp import library
 from backends.llamacpp.loading import vocabulary
 from tests.fixtures import fake_gpu
 from tests.fixtures.fake_gpu import GPU, NO_KERNELS
@@ -81,7 +82,7 @@ def refuse(path: Path) -> None:
             model.open(64)
         assert lost_nothing(context)
         GPU.fault = "failed"
-        assert lost(context) == "command buffer 0 failed with status 5"
+        assert lost(context) == "error: Insufficient Memory"
         assert lost(other) == gpu_loss.why()
 
 

@@ -55,7 +55,7 @@ def why() -> str:
 def lose(cause: str) -> DeviceLostError:
     """Use no GPU from now on in this process; the error that says so."""
     global _why  # noqa: PLW0603 - there is one engine
-    _why = _why or cause
+    _why = _why or cause or "its driver does not say why"
     return DeviceLostError("the GPU failed", _why, _REMEDY)
 
 
