@@ -79,11 +79,7 @@ class ProofProcess:
     """Runs models in a child, which ends with the first that crashes it."""
 
     def __init__(self) -> None:
-        """Start the child.
-
-        Raises:
-            ModelError: no process can be started.
-        """
+        """Start the child. Raises ModelError: no process can be started."""
         try:
             # Otherwise llama.cpp starts a debugger to print a backtrace.
             self._process = WatchedProcess(_WORKER, {"GGML_NO_BACKTRACE": "1"})

@@ -1,4 +1,4 @@
-"""A GPU that fails: the call that meets it ends with an error, where the engine ends the process.
+"""A GPU that fails: the call that meets it ends with an error, where llama.cpp ends the process.
 
 ggml aborts after any error of a driver: the card is lost, another program has its memory, the build
 has no kernels for it (ggml_cuda_error in ggml-cuda.cu). What runs on a GPU is called in a greenlet,
@@ -9,6 +9,7 @@ on a GPU is neither run nor freed afterwards: locks may be held, and freeing wai
 
 import ctypes
 import functools
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -18,20 +19,14 @@ from greenlet import getcurrent, greenlet
 
 from backends.base import DeviceLostError
 
-_OPEN = "llama_model_load_from_file", "llama_init_from_model", "mtmd_init_from_file"
-_RUN = (
-    "llama_decode", "llama_encode", "llama_synchronize", "llama_get_logits", "llama_get_embeddings",
-    "llama_get_embeddings_seq", "llama_get_embeddings_nextn", "llama_state_seq_get_data",
-    "llama_state_seq_set_data", "llama_state_seq_get_data_ext", "llama_state_seq_set_data_ext",
-    "mtmd_encode_chunk",
-)  # fmt: skip
-_FREE = "llama_free", "llama_model_free", "mtmd_free"
-
-_CAUSES = {
-    "no kernel image": "; `specchat build cuda` makes a build for this card",
-    "out of memory": "; another program may have taken it",
-}
+_OPEN = re.compile("llama_model_load_from_file|llama_init_from_model|mtmd_init_from_file")
+_FREE = re.compile("llama_free|llama_model_free|mtmd_free")
+_RUN = re.compile(
+    "llama_(decode|encode|synchronize|get_(logits|embeddings)(_\\w+)?|state_seq_[gs]et_data(_ext)?)"
+    "|mtmd_encode_chunk"
+)
 _REMEDY = "Ask again: models run on the processor now, on the GPU again after the next start."
+_NO_KERNELS, _BUILD = "no kernel image", "; `specchat build cuda` makes a build for this card"
 
 _none = (ctypes.c_void_p * 1)()
 NO_DEVICES: Any = ctypes.addressof(_none)
@@ -55,7 +50,7 @@ def why() -> str:
 def lose(cause: str) -> DeviceLostError:
     """Use no GPU from now on in this process; the error that says so."""
     global _why  # noqa: PLW0603 - there is one engine
-    _why = _why or cause or "its driver does not say why"
+    _why = _why or f"{cause}{_BUILD if _NO_KERNELS in cause and _BUILD not in cause else ''}"
     return DeviceLostError("the GPU failed", _why, _REMEDY)
 
 
@@ -67,9 +62,7 @@ def survive(base: ctypes.CDLL, reason: Callable[[], str]) -> None:
         call = getcurrent()
         if isinstance(call, _Call) and call.parent:  # else, such as in a kernel, there is no way
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(call))  # freeing it would go on in it
-            cause = reason() or message.decode(errors="replace")
-            told = next((told for sign, told in _CAUSES.items() if sign in cause), "")
-            call.parent.throw(lose(f"{cause}{told}"))
+            call.parent.throw(lose(reason() or message.decode(errors="replace")))
 
     _callbacks.append(leave)
     base.ggml_set_abort_callback(leave)
@@ -84,20 +77,19 @@ def survived(function: Callable[..., Any], *arguments: Any) -> Any:
     return call.switch(*arguments)
 
 
-def guarded(
-    function: Callable[..., Any], *, opens: bool = False, frees: bool = False
-) -> Callable[..., Any]:
-    """A function of the engine that survives; opens, frees: its result, or its argument."""
+def guarded(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+    """A function of the engine that survives; name: of one that opens or frees what it is given."""
+    opens, frees = _OPEN.fullmatch(name), _FREE.fullmatch(name)
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         of, parameters = arguments[-2 if opens else 0], arguments[-1]
         if of not in _exposed and getattr(parameters, "devices", NO_DEVICES) == NO_DEVICES:
             return function(*arguments)
-        with suppress(*[DeviceLostError] * frees):  # it stays until the process ends
+        with suppress(*[DeviceLostError] * bool(frees)):  # it stays until the process ends
             result = survived(function, *arguments)
             if frees:
-                _exposed.remove(arguments[0])
+                _exposed.remove(of)
             elif opens and result:
                 _exposed.add(result)
             return result
@@ -107,6 +99,6 @@ def guarded(
 
 def guard(module: Any) -> None:
     """Let the functions of the engine that a module of the binding has survive."""
-    for name in (*_OPEN, *_RUN, *_FREE):
-        if (function := getattr(module, name, None)) is not None:
-            setattr(module, name, guarded(function, opens=name in _OPEN, frees=name in _FREE))
+    for name in dir(module):
+        if any(names.fullmatch(name) for names in (_OPEN, _RUN, _FREE)):
+            setattr(module, name, guarded(getattr(module, name), name))

@@ -238,7 +238,7 @@ class Cells:
             fault = self._weights.end_pass(is_whole=status == 0)
         fault = fault or self.loss()
         if status == _FAILED and not (self.is_on_processor or self._peers):  # as Metal tells it
-            fault = gpu_loss.lose(library.driver_error())
+            fault = gpu_loss.lose(library.driver_error() or library.last_reason())
         return status, fault or (_failure(status) if status else None)
 
     def loss(self) -> SpecchatError | None:

@@ -61,11 +61,7 @@ class Chunk:
 
 
 def projector_header(path: Path) -> GgufHeader:
-    """Header of a projector for images.
-
-    Raises:
-        ModelError: it is damaged, or for something else.
-    """
+    """Header of a projector for images. Raises ModelError: it is damaged, or for something else."""
     header = read_header(path)
     kind = projector_kind(header)
     if header.architecture != "clip" or not header.metadata.get("clip.has_vision_encoder"):
