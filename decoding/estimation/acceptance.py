@@ -191,11 +191,11 @@ class Acceptance:
         count.fade(_UNREACHED)
         return True
 
-    def decay_bias(self) -> None:
-        """Fade the bias, and what this reply showed, at a step that judged nothing."""
-        self._bias *= _BIAS_MEMORY
+    def decay_bias(self, steps: int = 1) -> None:
+        """Fade the bias, and what this reply showed, at steps that judged nothing."""
+        self._bias *= _BIAS_MEMORY**steps
         for count in self._of_reply.values():
-            count.fade(_UNJUDGED)
+            count.fade(_UNJUDGED**steps)
 
 
 POSITION_PRIOR = 0.65

@@ -7,7 +7,7 @@ tokens whether one more would.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
@@ -20,6 +20,7 @@ from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.model_draft_planner import DraftPlan, ModelDraft, ModelDraftPlanner, Probing
 from decoding.planning.pausing import DrafterStatus, drafter_status, is_promising
+from decoding.planning.polling import Polling
 from decoding.planning.risk_budget import RiskBudget
 from decoding.sampling.sampler import Sampler
 
@@ -61,16 +62,22 @@ class _Pending:
     """A selection whose outcome is not known yet.
 
     learners: the drafters that learn from the outcome. refused: the first token of a draft that
-    the risk budget did not cover. proposals: by drafter, sent or not.
+    the risk budget did not cover. promising: the drafters of which a draft would pay, affordable or
+    not. proposals: by drafter, sent or not.
     """
 
     selection: _Selection = _NO_DRAFT_PAYS
     learners: Sequence[ManagedDrafter] = ()
     refused: int | None = None
+    promising: Sequence[ManagedDrafter] = ()
     proposals: Mapping[ManagedDrafter, Draft] = field(default_factory=dict[ManagedDrafter, Draft])
 
 
 _NOTHING_PENDING = _Pending()
+
+
+Plans = Mapping[ManagedDrafter, DraftPlan | Cause]
+"""What is planned of each drafter model at a step, or why nothing is."""
 
 
 class Controller:
@@ -105,9 +112,9 @@ class Controller:
         self._probing = Probing(costs)
         self._recent_tokens = self._recent_cost = _INITIAL_STEPS
         self._since_plain = 0
-        free = [managed for managed in drafters if managed.cost is None]
         self._costly = [managed for managed in drafters if managed.cost is not None]
-        self._free = FreeDrafting(free, costs, n_vocab)
+        self._polling = Polling(drafters, costs)
+        self._free = FreeDrafting(costs, n_vocab)
         self._planner = ModelDraftPlanner(costs, n_vocab, clock)
         self._pending = _NOTHING_PENDING
         self._unlearned: list[Step] = []
@@ -129,6 +136,7 @@ class Controller:
         Where they and others propose the same, theirs is sent.
         """
         self.drafters = (*self.drafters, *drafters)
+        self._polling.add(drafters)
         self._free.add(drafters)
 
     def remove(self, drafters: Sequence[ManagedDrafter]) -> None:
@@ -136,6 +144,7 @@ class Controller:
         self._catch_up()
         self._pending = _NOTHING_PENDING
         self.drafters = tuple(managed for managed in self.drafters if managed not in drafters)
+        self._polling.remove(drafters)
         self._free.remove(drafters)
 
     @property
@@ -180,6 +189,7 @@ class Controller:
         self._costs.begin()
         self._hold(history)
         settings = sampler.settings
+        self._polling.begin()
         self._free.begin(sampler)
         if self.reader is not None:
             self.reader.begin()
@@ -227,8 +237,8 @@ class Controller:
 
     def propose(self, history: Sequence[int], limit: int, keep_on: KeepOn | None = None) -> Draft:
         self._hold(history)
-        due, able, limit = self._participants(history, min(limit, self._costs.largest - 1))
-        learners = [*due, *able]
+        free, able, limit = self._participants(history, min(limit, self._costs.largest - 1))
+        learners = [*free, *able]
         for managed in learners:
             managed.estimates.acceptance.is_shared = self._costs.is_shared
         if not learners and self._width.rows == 1:
@@ -238,15 +248,18 @@ class Controller:
             return NO_DRAFT
         self._catch_up()
         self._read_text_kind(history, learners)
-        proposed = self._free.poll(due, history, limit)
+        proposed = self._free.poll(free, history, limit)
         refused = self._keep_width(proposed, able, history, limit)
         try:
             affordable = math.inf if self._costs.is_shared else self._budget.affordable
             offer = self._free.best(proposed, self.rate, affordable)
+            plans: Plans = {}
             if limit < 1 or self._must_be_plain:
                 selection = _Selection(Cause.PAYS_NOT if limit < 1 else Cause.MEASURED)
             else:
-                selection = self._select(offer, able, history, limit)
+                plan, rate, budget = self._planner.plan, self.rate, self._budget
+                plans = {one: plan(one, history, limit, rate, budget) for one in able}
+                selection = self._select(offer, plans, history, limit)
             selection = self._filled(selection)
         finally:
             self._costs.kept = 0
@@ -255,7 +268,8 @@ class Controller:
         if selection.model_draft is not None:
             proposals[selection.model_draft.plan.managed] = selection.draft
         refused = offer.refused if offer.refused is not None else refused
-        self._pending = _Pending(selection, learners, refused, proposals)
+        promising = [*offer.promising, *self._promising(plans)]
+        self._pending = _Pending(selection, learners, refused, promising, proposals)
         draft = selection.draft
         self.decision = Decision(
             selection.cause, draft.drafter, draft.drafted, selection.gain, self._text_kind
@@ -265,13 +279,14 @@ class Controller:
     def _participants(
         self, history: Sequence[int], limit: int
     ) -> tuple[Sequence[ManagedDrafter], Sequence[ManagedDrafter], int]:
-        """The free drafters that are due, the others that can draft, and the most tokens."""
-        able = [managed for managed in self._costly if managed.can_draft(history)]
+        """The free drafters that are due, the others that can draft too, and the most tokens."""
+        due = self._polling.due()
+        able = [one for one in due if one.cost is not None and one.can_draft(history)]
         if self._costs.is_shared:  # others would wait for a draft that theirs cannot join
             able = [
                 one for one in able if isinstance(one.drafter, DraftModel) and one.drafter.shared
             ]
-        return self._free.due(), able, limit
+        return [one for one in due if one.cost is None], able, limit
 
     def _keep_width(
         self,
@@ -325,19 +340,23 @@ class Controller:
             return False
         return self._since_plain >= BASELINE_EVERY or self._costs.is_doubtful
 
+    def _promising(self, plans: Plans) -> Sequence[ManagedDrafter]:
+        """The drafter models of which a draft would pay, at another width too."""
+        if self._costs.changes and self._width.may_pay:
+            return [*plans]
+        return [one for one, plan in plans.items() if plan is not Cause.PAYS_NOT]
+
     def _select(
         self,
         offer: Offer,
-        able: Sequence[ManagedDrafter],
+        plans: Plans,
         history: Sequence[int],
         limit: int,
     ) -> _Selection:
         """The draft with the highest gain; if none pays, a probe or a plain step."""
-        rate, budget = self.rate, self._budget
-        planned = [self._planner.plan(managed, history, limit, rate, budget) for managed in able]
-        plans = [plan for plan in planned if isinstance(plan, DraftPlan)]
+        paying = [plan for plan in plans.values() if isinstance(plan, DraftPlan)]
         empty_drafts: list[EmptyDraft] = []
-        for plan in sorted(plans, key=lambda plan: plan.gain, reverse=True):
+        for plan in sorted(paying, key=lambda plan: plan.gain, reverse=True):
             if plan.gain <= offer.gain:
                 break
             if (plan := self._planner.beside(plan, history)) is None:
@@ -350,11 +369,11 @@ class Controller:
             return self._paying(offer.draft, offer.gain, empty_drafts)
         if empty_drafts:
             return _silent(*empty_drafts)
-        is_risky = offer.refused is not None or Cause.TOO_RISKY in planned
+        is_risky = offer.refused is not None or Cause.TOO_RISKY in plans.values()
         plain = _Selection(Cause.TOO_RISKY) if is_risky else _NO_DRAFT_PAYS
         if self._costs.is_shared:  # what may pay was offered already
             return plain
-        return self._probe(able, history, limit) or plain
+        return self._probe([*plans], history, limit) or plain
 
     def _paying(
         self,
@@ -398,8 +417,14 @@ class Controller:
         """Learn from the steps at which no drafter was asked."""
         if self._unlearned:
             steps, self._unlearned = self._unlearned, []
+            self._rest(self._costly, len(steps))
             for step in steps:
                 self._settle(step, 1.0 + self._of_pass(step))
+
+    def _rest(self, drafters: Iterable[ManagedDrafter], steps: int) -> None:
+        """Note steps at which drafter models were not asked."""
+        for managed in drafters:
+            managed.estimates.acceptance.decay_bias(steps)
 
     def _learn(self, step: Step, pending: _Pending) -> None:
         verifying = self._of_pass(step)
@@ -422,7 +447,9 @@ class Controller:
             managed.learn(proposal, step)
         in_vain = 0.0 if self._costs.is_shared else total_seconds(step.empty_drafts) / plain
         cost = 1.0 + verifying + in_vain + drafting
-        self._free.learn(sent)
+        promising = [one for one in pending.learners if one.name == sent]
+        self._polling.settle(pending.learners, [*pending.promising, *promising])
+        self._rest((one for one in self._costly if one not in pending.learners), 1)
         self._settle(step, cost, is_probe=pending.selection.is_probe)
 
     def _of_pass(self, step: Step) -> float:

@@ -16,12 +16,12 @@ class KeptWidth:
     """Chooses the width of each step of a reply; costs: of passes, with changes.
 
     rows: the width of the last step. is_refused: whether a larger one was expected to pay, and was
-    not affordable.
+    not affordable. may_pay: whether one is.
     """
 
     def __init__(self, costs: CostModel) -> None:
         self.rows: int = 1
-        self.is_refused = False
+        self.is_refused = self.may_pay = False
         self._costs = costs
         self._is_free = True
         self._missed: dict[int, float] = {}
@@ -53,6 +53,7 @@ class KeptWidth:
             width: affordable_if_proven if proven[width] > 0.0 else affordable for width in gains
         }
         best = max(gains, key=gains.__getitem__)
+        self.may_pay = gains[best] > 0.0
         self.is_refused = most[best] < self.at_risk(best)
         allowed = {
             width: gain

@@ -10,8 +10,9 @@ from decoding.draft import NO_DRAFT, Draft, KeepOn
 from decoding.estimation.cost import CostModel, Measured
 from decoding.events import Step
 from decoding.planning.controller import Controller
-from decoding.planning.free_drafting import FreeDrafting, PollSchedule
+from decoding.planning.free_drafting import FreeDrafting
 from decoding.planning.managed_drafter import ManagedDrafter
+from decoding.planning.polling import PollSchedule
 from decoding.sampling.distribution import SamplingSettings
 from decoding.sampling.sampler import Sampler
 from tests.fixtures.clock import Clock
@@ -145,9 +146,9 @@ def test_a_draft_ends_before_the_first_token_that_may_not_follow() -> None:
             SamplingSettings(0.0), constraint=constraint_on(pieces, grammar), prompt_tokens=1
         )
         managed = ManagedDrafter(Says((0, 0, 0, 0)))
-        free = FreeDrafting([managed], CostModel(Measured(COSTS)), pieces.n_vocab)
+        free = FreeDrafting(CostModel(Measured(COSTS)), pieces.n_vocab)
         free.begin(sampler)
-        proposed = free.poll(free.due(), [0], 4)
+        proposed = free.poll([managed], [0], 4)
         assert [draft.tokens for _, draft, _ in proposed] == [(0,) * count] * (count > 0)
 
 
@@ -162,9 +163,9 @@ def test_a_draft_that_the_grammar_cannot_be_followed_along_is_no_proposal(
     constraint = constraint_on(Pieces([b"a", b"b", END]), "aab")
     monkeypatch.setattr(constraint, "count_allowed", fails)
     managed = ManagedDrafter(Says((0, 0)))
-    free = FreeDrafting([managed], CostModel(Measured(COSTS)), 3)
+    free = FreeDrafting(CostModel(Measured(COSTS)), 3)
     free.begin(Sampler(SamplingSettings(0.0), constraint=constraint, prompt_tokens=1))
-    assert not free.poll(free.due(), [0], 4)
+    assert not free.poll([managed], [0], 4)
     assert not managed.dropped
 
 
