@@ -21,10 +21,6 @@ _LEAST_SAID = 6
 _SECONDS = 0.8
 """Time after which the least tokens suffice: about that of measuring costs. Not measured."""
 
-_WEIGHT = 15.0
-"""Observations that a result counts for: fewer than were tried, as a reply may be of another kind.
-A guess; not measured."""
-
 DraftDistribution = Callable[[SamplingSettings], Distribution]
 """q_draft of one token, by settings."""
 
@@ -87,8 +83,8 @@ def _expected(p_rows: Sequence[Logits], q_draft: Sequence[DraftDistribution | No
         pairs = zip(p_rows, q_draft, strict=True)
         shares = [overlap(warp(p, settings), q(settings)) if q else 0.0 for p, q in pairs]
         counts[f"{temperature_bucket(temperature)}:{ANY_POSITION}"] = (
-            float(np.mean(shares)) * _WEIGHT,
-            _WEIGHT,
+            float(np.sum(shares)),
+            float(len(shares)),
         )
     return Acceptance(counts, is_trial=True)
 

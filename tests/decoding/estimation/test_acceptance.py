@@ -75,7 +75,7 @@ def test_an_expectation_is_never_certain() -> None:
 def test_counts_are_carried_to_the_next_start_for_little() -> None:
     counts = taught(0.9, 500).counts()
     found = Acceptance(counts)
-    assert found.counts()["a"][1] == pytest.approx(20.0)
+    assert found.counts()["a"][1] == pytest.approx(40.0)
     assert of(found, "a", 0.5) == pytest.approx(0.9, abs=0.15)
     for _ in range(60):
         learn(found, "a", 0.5, False)

@@ -176,6 +176,22 @@ def test_nothing_is_opened_where_not_even_a_perfect_drafter_pays(
     assert names(target, paths, STEEP) == []
 
 
+def test_an_untried_one_may_be_better_than_its_kind(
+    target: Model, paths: Paths, models: Path
+) -> None:
+    """Where only one that is nearly always right pays, which a trial shows."""
+    costs = CostModel(Measured({1: 0.02, 2: 0.04, 16: 0.05}))
+    assert {"small", "middle"} <= set(names(target, paths, costs))
+    memory = knowledge(target, paths).memory
+    memory.remember(
+        fingerprint(models / "small.gguf"), Acceptance({"warm:drawn": (13.0, 20.0)}), {}
+    )
+    memory.save()
+    found = names(target, paths, costs)
+    assert "middle" in found
+    assert "small" not in found
+
+
 def test_what_does_not_fit_is_not_tried(target: Model, paths: Paths) -> None:
     known = knowledge(target, paths)
     assert list(promising(known, paths, MemoryPlan(256, 256, 10_000))) == []
