@@ -118,9 +118,8 @@ def made(
     info = target.info
     if path is not None:
         beside = target if shares_weights(info, path) else None
-        return models.load(
-            path, info.threads, gpu_layers, info.backend, recipe.experts, beside=beside
-        )
+        experts, backend = recipe.experts, info.backend
+        return models.load(path, info.threads, gpu_layers, backend, experts=experts, beside=beside)
     recipe.check(info.name, info.n_layers, info.active_experts)
     copy = f" (a copy in {recipe.bits} bits)" if recipe.bits else ""
     words = f"making the self-drafter {recipe.slug}{copy}"

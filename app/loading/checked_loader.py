@@ -6,24 +6,15 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from app.loading.placement import SMALLEST_CONTEXT, GpuSplit, fullest_split
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.paths import Paths
-from backends.base import (
-    CacheType,
-    Context,
-    Head,
-    Model,
-    ModelError,
-    SpecchatError,
-    UsageError,
-    Vocabulary,
-)
+from backends.base import Context, Head, Model, ModelError, SpecchatError, UsageError, Vocabulary
 from backends.engines.backend_selection import AUTO, LLAMACPP, MLX, backend_for
 from backends.engines.engine_facts import expected_runner, quantized, separate_gpus
-from backends.engines.model_loading import load, load_head, vocabulary
+from backends.engines.model_loading import LoadOptions, load, load_head, vocabulary
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.hardware import gpu_loss
 from backends.hardware.host import available_memory
@@ -31,9 +22,6 @@ from backends.streaming.weight_plan import weight_layout
 from models.bounded_files import NameList
 from models.metadata.identity import model_files, stamp, stored_bytes
 from models.metadata.memory_bill import facts_of_target
-
-if TYPE_CHECKING:
-    from backends.llamacpp.rpc import Peers
 
 
 def proof_key(trial: CrashCheck) -> str:
@@ -100,12 +88,9 @@ class CheckedLoader:
         threads: int | None,
         gpu_layers: int | None,
         wanted: str = AUTO,
-        experts: int | None = None,
-        lock_bytes: int | None = None,
-        cache_type: CacheType | None = None,
-        beside: Model | None = None,
+        *,
         projector: Path | None = None,
-        peers: "Peers | None" = None,
+        **options: Unpack[LoadOptions],
     ) -> Model:
         """Load a model with the backend for it, as model_loading.load does.
 
@@ -120,13 +105,13 @@ class CheckedLoader:
         backend = backend_for(path, wanted)
         if backend == LLAMACPP and gpu_loss.why():  # a child would use it
             gpu_layers = 0
-        streams = lock_bytes is not None or beside is not None
+        streams = options.get("lock_bytes") is not None or options.get("beside") is not None
+        peers = options.get("peers")
         if gpu_layers is None and not streams and peers is None:
             split = split_here(path, backend)
             gpu_layers = None if split is None or split.is_whole else split.gpu_layers
-        trial = CrashCheck(
-            path, backend, threads, gpu_layers, experts, streams=streams, cache_type=cache_type
-        )
+        trial = CrashCheck(path, backend, threads, gpu_layers, options.get("experts"))
+        trial = replace(trial, streams=streams, cache_type=options.get("cache_type"))
         if peers is not None:
             is_large = stored_bytes(path) > available_memory()
             trial = replace(trial, gpu_layers=0, streams=is_large)
@@ -139,10 +124,7 @@ class CheckedLoader:
             sight, is_new = error, self._prove(trial)
         if is_new:
             self.notify(f"loading {path.name}")
-        return load(
-            path, threads, gpu_layers, backend, experts, lock_bytes, cache_type, beside,
-            projector=sight, peers=peers,
-        )  # fmt: skip
+        return load(path, threads, gpu_layers, backend, projector=sight, **options)
 
     def load_embedding_model(self, path: Path, threads: int) -> Model:
         """Load a GGUF file that embeds texts, on the processor. Raises as load does."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from backends.base import (
     CacheType,
@@ -28,23 +28,29 @@ if TYPE_CHECKING:
     from backends.llamacpp.rpc import Peers
 
 
+class LoadOptions(TypedDict, total=False):
+    """What llama.cpp's load takes, as told there; of MLX nothing but the usual may be asked."""
+
+    experts: int | None
+    lock_bytes: int | None
+    cache_type: CacheType | None
+    beside: Model | None
+    peers: "Peers | None"
+
+
 def load(
     path: Path,
     threads: int | None,
     gpu_layers: int | None,
     wanted: str = AUTO,
-    experts: int | None = None,
-    lock_bytes: int | None = None,
-    cache_type: CacheType | None = None,
-    beside: Model | None = None,
+    *,
     blank: bool = False,
     projector: Path | SpecchatError | None = None,
-    peers: "Peers | None" = None,
+    **options: Unpack[LoadOptions],
 ) -> Model:
     """Load a model; only the thread that loads it may run it.
 
-    What follows wanted is for llama.cpp, and as of its load; of MLX nothing but the usual may be
-    asked, and it ignores blank.
+    blank, projector: as of llama.cpp's load; MLX ignores them.
 
     Raises:
         UsageError: the wanted backend cannot run such a model, or has no such option.
@@ -52,33 +58,23 @@ def load(
     """
     backend = backend_for(path, wanted)
     if backend == MLX:
-        if lock_bytes is not None:
+        if options.get("lock_bytes") is not None:
             raise UsageError(
                 f"{path.name} cannot stream from disk",
                 "MLX holds all weights in memory",
                 "Use its GGUF file with --backend llamacpp.",
             )
-        check_cache_type(backend, cache_type)
+        check_cache_type(backend, options.get("cache_type"))
         with importing_engine(backend):
             from backends import mlx
             from backends.mlx.device import raise_wired_limit
         raise_wired_limit()
-        assert experts is None, "with MLX, drafters with fewer experts are derived"
+        assert options.get("experts") is None, "with MLX, drafters with fewer experts are derived"
         return mlx.load(path, gpu_layers=gpu_layers)
     with importing_engine(backend):
         from backends import llamacpp
-    assert beside is None or isinstance(beside, llamacpp.LlamaModel)
     return llamacpp.load(
-        path,
-        threads=threads,
-        gpu_layers=gpu_layers,
-        experts=experts,
-        lock_bytes=lock_bytes,
-        cache_type=cache_type,
-        beside=beside,
-        blank=blank,
-        projector=projector,
-        peers=peers,
+        path, threads=threads, gpu_layers=gpu_layers, blank=blank, projector=projector, **options
     )
 
 

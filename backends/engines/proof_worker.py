@@ -90,13 +90,12 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
             with vocabulary(path) as read:
                 read.tokenizer.encode(_TEXT, special=False)
             return {}
-        settings = (request[name] for name in ("threads", "gpu_layers", "backend", "experts"))
-        lock_bytes = 0 if request["streams"] else None
-        cache_type = CacheType(request["cache_type"]) if request["cache_type"] else None
-        options = {"lock_bytes": lock_bytes, "cache_type": cache_type, "blank": request["blank"]}
+        settings = (request[name] for name in ("threads", "gpu_layers", "backend"))
+        options = {name: request[name] for name in ("experts", "blank")}
+        options["lock_bytes"] = 0 if request["streams"] else None
+        options["cache_type"] = CacheType(request["cache_type"]) if request["cache_type"] else None
         projector = Path(request["projector"]) if request["projector"] else None
-        loaded = load(path, *settings, **options, projector=projector)
-        with closing(loaded) as model:
+        with closing(load(path, *settings, **options, projector=projector)) as model:
             if projector:
                 _read_image(model)
             if request["embeds"]:

@@ -15,7 +15,7 @@ from llama_cpp import Llama
 from llama_cpp import llama_cpp as api
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.base import CacheType, ModelError, SpecchatError, Vocabulary, Warping
+from backends.base import CacheType, Model, ModelError, SpecchatError, Vocabulary, Warping
 from backends.base.baseline_engine import BaselineEngine
 from backends.base.errors import OutOfMemoryError
 from backends.files.gguf_header import GgufHeader, parts, read_header
@@ -79,7 +79,7 @@ def load(
     experts: int | None = None,
     lock_bytes: int | None = None,
     cache_type: CacheType | None = None,
-    beside: LlamaModel | None = None,
+    beside: Model | None = None,
     blank: bool = False,
     projector: Path | SpecchatError | None = None,
     peers: Peers | None = None,
@@ -101,6 +101,7 @@ def load(
         UsageError: GPU layers, and this build supports no GPU.
         PeerLostError: one of the peers was lost.
     """
+    assert beside is None or isinstance(beside, LlamaModel)
     first, *others = parts(path)
     header = checked_header(first)
     if experts is not None:
