@@ -425,7 +425,7 @@ class Engine:
         from app.engine.idle_tasks import ActiveSession
         from app.engine.session_opening import open_session
 
-        opened = self._open or open_session
+        opened = self._open or partial(open_session, measures_later=True)
         try:
             with stopping_passes(self._loading_stopped.is_set):
                 session = opened(self.options, self.paths, self._notify_of_load)
@@ -436,11 +436,34 @@ class Engine:
             raise LoadingStoppedError from stopped
         self._prompts.forget()
         self._active = ActiveSession.of(
-            session, self._expectation, partial(self._publish_if_new, "news")
+            session, self._expectation, partial(self._publish_if_new, "news"), self._measure_new
         )
         self._publish_ready(session)
         # Found once, by a look at each token: 35 to 55 ms, for which the first answer would wait.
         _ = session.model.tokenizer.end_tokens
+
+    def _measure_new(self, is_wanted: Callable[[], bool]) -> None:
+        """Measure a model that was ready before that, and build its drafters, while wanted."""
+        active = self._active
+        if active is None or active.session.drafting.requested:
+            return
+
+        def notify(text: str) -> None:
+            if not is_wanted():
+                raise PassStoppedError
+            self._publish_text(text)
+
+        session, spec = active.session, self._draft
+        try:
+            with stopping_passes(lambda: not is_wanted()):
+                session.redraft(spec, notify)
+            self._publish_ready(session)
+        except PassStoppedError:
+            self._publish_text("")
+        except Exception as error:  # the model answers without drafters
+            reported = self._reported(error)
+            session.drafting = replace(session.drafting, requested=spec, missing=reported.summary)
+            self._status = replace(self._status, text="", error=reported)
 
     def _notify_of_load(self, text: str) -> None:
         if self._loading_stopped.is_set():
@@ -479,6 +502,8 @@ class Engine:
         if self._active is None or spec == self._deferred_draft:
             return
         session = self._active.session
+        if not (is_asked or session.drafting.requested):  # measured once this answer has ended
+            return
         if self._deferred_draft:  # another spec was requested meanwhile
             self._deferred_draft = ""
             self._publish_text("")
@@ -509,6 +534,7 @@ class Engine:
             self._answer_alone(answer)
         else:
             side_by_side.run(answer, lambda: self._let_join(side_by_side))
+        self._measure_new(lambda: not self._loading_stopped.is_set())
 
     def _side_by_side(self, request: Request) -> "SideBySide | None":
         """What answers others beside a request; None where it has to be answered alone."""
@@ -519,6 +545,8 @@ class Engine:
         most = parallel or DEFAULT_PARALLEL
         if active is None or most == 1 or request.model != self._lent or request.draft:
             return None
+        if not active.session.drafting.requested:
+            return None  # others wait for the measurement after it
         own = active.session.context.beside(lambda context: context)
         if not isinstance(own, SharedContext) or own.max_sequences == 1:
             return None

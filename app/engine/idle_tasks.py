@@ -223,21 +223,49 @@ class Calibrating:
             return
 
 
+_NEW_AFTER_SECONDS = 1.0
+"""Idle time before a model that was not measured yet is: a request that was waiting is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringNew:
+    """Measures a model that was ready before that. measure: does so while its argument is true."""
+
+    session: Session
+    measure: Callable[[Callable[[], bool]], None]
+
+    def due_in(self, idle: float) -> float | None:
+        return None if self.session.drafting.requested else _NEW_AFTER_SECONDS - idle
+
+    def run(self, is_wanted: Callable[[], bool]) -> None:
+        self.measure(is_wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, its idle work (the first five that follow), and its files."""
+    """A session, its idle work (the first six that follow), and its files."""
 
     session: Session
     reading: ReadingAhead
     keeper: StateKeeper
+    measuring: MeasuringNew
     indexing: Indexing
     calibrating: Calibrating
     guarding: Guarding
     files: LoadedFiles
 
     @classmethod
-    def of(cls, session: Session, expectation: Expectation, tell: Callable[[str], None]) -> Self:
-        """Take over a session; it is closed if that fails. tell: of what is found in idle time."""
+    def of(
+        cls,
+        session: Session,
+        expectation: Expectation,
+        tell: Callable[[str], None],
+        measure: Callable[[Callable[[], bool]], None],
+    ) -> Self:
+        """Take over a session; it is closed if that fails.
+
+        tell: of what is found in idle time. measure: as of MeasuringNew.
+        """
         with ExitStack() as stack:
             stack.callback(session.close)
             context, paths = session.context, session.paths
@@ -250,6 +278,7 @@ class ActiveSession:
                 session,
                 ReadingAhead(expectation, context, certain, reader, keeper, paths, refusal),
                 keeper,
+                MeasuringNew(session, measure),
                 Indexing.of(session),
                 Calibrating(session, expectation.may_read),
                 Guarding(session, expectation.may_read, tell),
@@ -261,7 +290,7 @@ class ActiveSession:
     @property
     def idle_work(self) -> tuple[IdleWork, ...]:
         """Work for the time between requests, the most urgent first."""
-        first = self.reading, self.keeper, self.session.documents
+        first = self.reading, self.keeper, self.session.documents, self.measuring
         return *first, self.indexing, self.calibrating, self.guarding
 
     def answered(self) -> None:

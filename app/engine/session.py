@@ -140,6 +140,7 @@ class Session:
         if self.budget is not None:
             self.budget.settle(drafting, self.model)
             self.plain_replies = PlainReplies.of(self.model.info, self.paths)
+        self.plain_replies = self.plain_replies.with_measured(drafting.plain_rate or 0.0)
         drafting.leave_out(self._chat)
 
     def answer_in(self, chat: int | None) -> None:

@@ -13,6 +13,7 @@ from app.drafting.draft_spec import DraftSpec
 from app.engine.session import Session
 from app.engine.session_drafters import Drafting
 from app.engine.weight_budget import WeightBudget, built
+from app.learned.calibrations import Calibrations
 from app.learned.speeds import PlainReplies, memory_bandwidth
 from app.loading.checked_loader import CheckedLoader
 from app.loading.placement import (
@@ -63,6 +64,10 @@ if TYPE_CHECKING:
 
 _NO_GPU = "the GPU is not used until the next start: {}"
 
+_LARGE_BYTES = 500_000_000
+"""Weights from which on measuring takes more than the second it has (decoding/estimation); with
+1.2 GB it took 2 to 4 s on two cores, with 8 GB 9 s."""
+
 _UNLIKE = 0.05
 """Share of the weights; where as many more or fewer are held than planned, no speed is told."""
 
@@ -74,12 +79,14 @@ def open_session(
     usual_context: int = DEFAULT_CONTEXT,
     *,
     every_form: bool = False,
+    measures_later: bool = False,
 ) -> Session:
     """Load the model and its drafters; notify gets a line on each phase.
 
     usual_context: context size unless the options set one. every_form: drafter models also draft
-    trees and paths where these are not expected to gain, for checks. Without a named model, one
-    that cannot be run is passed over for the next choice, with a note.
+    trees and paths where these are not expected to gain, for checks. measures_later: where it takes
+    seconds to measure the model, it is ready before, and drafters are left to Session.redraft.
+    Without a named model, one that cannot be run is passed over for the next choice, with a note.
 
     Raises:
         SpecchatError: an option cannot be met, or no model can be run.
@@ -99,7 +106,7 @@ def open_session(
     if options.backend != MLX and not options.peers and (lost := gpu_loss.why()):
         options = replace(options, gpu_layers=0)
         passed_over.append(_NO_GPU.format(lost))
-    opening = _Opening(options, paths, notify, usual_context, every_form)
+    opening = _Opening(options, paths, notify, usual_context, every_form, measures_later)
     for chosen in model_choices(options.model, paths, forms(options.backend)):
         try:
             return opening.open(chosen, passed_over)
@@ -119,6 +126,7 @@ class _Opening:
     notify: Callable[[str], None]
     usual_context: int
     every_form: bool
+    measures_later: bool
 
     def open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
         """Open a session on a model, on the processor alone if it runs there and on no GPU.
@@ -203,7 +211,8 @@ class _Opening:
                 disk=outlook.disk if outlook else None,
             )
             environment = replace(session.environment(notify), every_form=self.every_form)
-            session.drafting = built(spec, environment, budget)
+            is_later = self.measures_later and budget is None and _takes_long(model.info, paths)
+            session.drafting = Drafting.to_come() if is_later else built(spec, environment, budget)
             speeds = PlainReplies.of(model.info, paths)
             session.plain_replies = speeds.with_measured(session.drafting.plain_rate or 0.0)
             session.resources = stack.pop_all()
@@ -318,6 +327,12 @@ class _Opening:
             raise (
                 refusal if is_off else OutOfMemoryError(refusal.what, refusal.why, remedy)
             ) from refusal
+
+
+def _takes_long(info: ModelInfo, paths: Paths) -> bool:
+    """Whether the costs of a model's passes are not known, and take seconds to measure."""
+    is_large = info.weight_bytes >= _LARGE_BYTES
+    return is_large and Calibrations(paths, lambda _: None).known_target(info) is None
 
 
 def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:

@@ -19,6 +19,7 @@ from app.learned.store import Store, number, run_key
 from app.loading.target_context import TargetContext
 from app.paths import Paths
 from backends.base import BlockContext, Context, Model, ModelInfo
+from backends.base.model import pass_is_stopped
 from backends.engines.engine_facts import Runner
 from decoding.estimation.calibration import (
     MOST_TOKENS,
@@ -257,7 +258,7 @@ class Calibrations:
         model: Model,
         info: ModelInfo,
         context: Passes,
-        is_wanted: Callable[[], bool] = lambda: True,
+        is_wanted: Callable[[], bool] = lambda: not pass_is_stopped(),
     ) -> Measured:
         tokens, share = _text(model), _expert_share(info)
         before = ProcessorTimes.now()
