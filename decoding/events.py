@@ -106,7 +106,7 @@ class Cause(StrEnum):
     SILENT = "no drafter proposed anything"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # freezing takes time at each step
 class Decision:
     """Which drafter drafts how many tokens, in what kind of text; plain if drafter is empty."""
 

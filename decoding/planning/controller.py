@@ -39,7 +39,7 @@ _INITIAL_STEPS = 10.0
 measured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # freezing takes time at each step
 class _Selection:
     """The draft selected for a step, and why.
 
@@ -57,7 +57,7 @@ class _Selection:
 _NO_DRAFT_PAYS = _Selection(Cause.PAYS_NOT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # freezing takes time at each step
 class _Pending:
     """A selection whose outcome is not known yet.
 

@@ -22,7 +22,7 @@ from decoding.sampling.settings import SamplingSettings
 _UNBOUNDED = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # freezing takes time at each step
 class Offer:
     """A draft and its expected gain.
 
