@@ -155,7 +155,6 @@ class Entry:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """All entries, in the order of the file."""
     return read(FILE.read_text(encoding="utf-8"))
 
 

@@ -203,7 +203,6 @@ def _entry_of_repository(name: str) -> Entry | None:
 
 
 def _downloaded(hub: HubReference, folder: Path) -> Path | None:
-    """Downloaded file of a hub reference, None if there is none."""
     models = installed(folder)
     if hub.file:
         wanted = Path(hub.file).name.lower()

@@ -51,7 +51,6 @@ class Image:
 
     @property
     def marker(self) -> str:
-        """What stands for the image in a text."""
         _known.pop(self.digest, None)
         while sum(len(one.data) for one in _known.values()) > _MOST_KEPT_BYTES:
             del _known[next(iter(_known))]
@@ -59,7 +58,6 @@ class Image:
         return f"{_EDGE}image {self.digest}{_EDGE}"
 
     def __str__(self) -> str:
-        """Its kind and size, for people."""
         return f"{self.kind}, {self.width:,} × {self.height:,} pixels"
 
     def picture(self, most: tuple[int, int] | None = None) -> "Picture":

@@ -106,7 +106,6 @@ def _check_runs_here(name: str, wanted: str) -> None:
 
 
 def _candidates(path: Path, wanted: str, machine: Machine) -> tuple[str, ...]:
-    """Backends to try, in order of preference."""
     if wanted != AUTO:
         return (wanted,)
     if path.is_dir():

@@ -275,8 +275,8 @@ def count_layers(folder: MlxFolder) -> LayerCounts:
     if folder.config.get("model_type") == "falcon_h1":
         return LayerCounts(count, 0, count)
     kinds = _kinds(folder, count)
-    full, window, state = (_counted(kinds, names) for names in (_FULL, _WINDOW, _STATE))
-    return LayerCounts(full, window, state)
+    wanted = (_FULL, _WINDOW, _STATE)
+    return LayerCounts(*(sum(kind in names for kind in kinds) for names in wanted))
 
 
 def state_bytes(folder: MlxFolder) -> int:
@@ -316,10 +316,6 @@ def _listed(folder: MlxFolder, key: str) -> tuple[str, ...]:
     if len(listed) > _MOST_LAYERS:
         raise ModelError(f"its {_CONFIG} is damaged", "it has too many layers")
     return tuple(map(str, listed))
-
-
-def _counted(kinds: tuple[str, ...], names: frozenset[str]) -> int:
-    return sum(kind in names for kind in kinds)
 
 
 def _numbers(folder: MlxFolder) -> tuple[int, int]:

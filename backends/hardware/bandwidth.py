@@ -33,7 +33,6 @@ class Bandwidth:
 
     bytes_per_second: float
     source: str
-    """In plain words, for display."""
 
 
 def measured_on_cpu(threads: int) -> Bandwidth:

@@ -237,7 +237,6 @@ class LlamaModel:
         return OutOfMemoryError(what, reason, "Use a smaller --ctx.")
 
     def hold(self, lock_bytes: int) -> None:
-        """Lock up to so many bytes of streamed weights from now on. Not during a pass."""
         assert self.streamed_weights is not None, "the model is in memory"
         self.streamed_weights.hold(lock_bytes)
         self._tell_of_weights()

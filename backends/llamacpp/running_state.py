@@ -53,11 +53,9 @@ class RunningState:
         """The engine's position after so many tokens."""
 
     def passed(self, n_tokens: int) -> None:
-        """Note a pass over so many tokens."""
         self._takeable = kept_snapshots(n_tokens, self.depth)
 
     def rollback_to(self, length: int, held: int) -> int:
-        """The longest length, up to this one, to which a context of held tokens can go back."""
         if held - length <= self._takeable:
             return length
         return self._checkpoints.latest(length)

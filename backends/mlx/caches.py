@@ -140,7 +140,6 @@ def _described(value: Any, parts: list[Any]) -> Any:
 
 
 def unpack(caches: Sequence[Any], packed: CacheState) -> None:
-    """Fill empty caches from a serialized state."""
     try:
         (length,) = _LENGTH.unpack(packed[: _LENGTH.size].tobytes())
         begin = _LENGTH.size + length

@@ -80,7 +80,6 @@ class NextPass:
 
 
 MAX_LOGITS = 64
-"""Most rows of logits of one forward pass."""
 
 _ONE_LINE = "keeps a running state, which cannot follow several branches"
 
@@ -114,7 +113,6 @@ class MlxContext:
         self._state: RunningState | None = None
         self.taps = LayerTaps()
         self._readers = WeakSet[Context]()
-        """Contexts of heads, which read what this one leaves."""
         self._on_close = on_close
         self._n_vocab = info.n_vocab
         self.n_ctx = n_ctx
@@ -134,7 +132,6 @@ class MlxContext:
         self._next: tuple[NextPass, Inputs] | None = None
         """Prepared pass with what it leaves for heads."""
         self._tree: tuple[TreePass, list[int]] | None = None
-        """Uncommitted tree with its tokens."""
         self._tree_refusal: str | None = None
         """None until first needed: finding out takes passes."""
         self.device_sampling: DeviceSampling | None = MlxSampling(self)

@@ -215,16 +215,13 @@ def _require_quantization(path: Path, config: dict[str, Any]) -> None:
     if settings is None:
         return
     bits, group_size = settings.get("bits"), settings.get("group_size")
-    if not (_is_one_of(bits, _BITS) and _is_one_of(group_size, _GROUP_SIZES)):
+    are_whole = type(bits) is type(group_size) is int
+    if not are_whole or bits not in _BITS or group_size not in _GROUP_SIZES:
         raise ModelError(
             f"cannot run {path}",
             f"MLX has no weights of {str(bits)[:20]} bits in groups of {str(group_size)[:20]}",
             "Choose another conversion of the model.",
         )
-
-
-def _is_one_of(value: object, known: frozenset[int]) -> bool:
-    return type(value) is int and value in known
 
 
 def _counts(settings: object, depth: int = 0) -> Iterator[tuple[str, int]]:

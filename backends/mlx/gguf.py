@@ -117,16 +117,12 @@ class StretchedRope(nn.Module):
         )
 
 
-def checked_file(path: Path) -> MlxFolder:
+def load_gguf(path: Path) -> tuple[MlxFolder, nn.Module, MlxTokenizer]:
+    """Check a file, and load its model and tokenizer. A damaged one may raise anything."""
     settings = read_settings(path)
     require_memory(path, settings.weight_bytes)
-    return settings
-
-
-def load_gguf(path: Path, settings: MlxFolder) -> tuple[nn.Module, MlxTokenizer]:
-    """Load the model and tokenizer of a checked file. A damaged one may raise anything."""
     tensors, texts = read_file(path)
-    return build(settings.config, tensors), tokenizer(read_header(path), texts)
+    return settings, build(settings.config, tensors), tokenizer(read_header(path), texts)
 
 
 def read_file(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:

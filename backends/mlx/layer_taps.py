@@ -82,8 +82,6 @@ class StandIn:
 
 
 class _Tapped(StandIn):
-    """Runs the module in another way."""
-
     def __init__(self, module: nn.Module, run: Callable[..., Any]) -> None:
         super().__init__(module)
         self._run = run

@@ -36,7 +36,7 @@ from backends.mlx import device as mlx_device
 from backends.mlx.caches import bytes_per_token, make_caches, rollback_of, rollback_refusal
 from backends.mlx.context import MlxContext
 from backends.mlx.folder_checks import checked_folder, loading
-from backends.mlx.gguf import checked_file, load_gguf
+from backends.mlx.gguf import load_gguf
 from backends.mlx.running_state import HeldStates
 from backends.mlx.tokenizer import MlxTokenizer, read_engine, read_tokenizer
 
@@ -59,8 +59,7 @@ def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
 
 def _loaded(path: Path) -> "MlxModel":
     if path.is_file():
-        folder = checked_file(path)
-        module, tokenizer = load_gguf(path, folder)
+        folder, module, tokenizer = load_gguf(path)
     else:
         folder, engine = checked_folder(path), read_engine(path)
         module, config = read_module(path)

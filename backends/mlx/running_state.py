@@ -98,8 +98,6 @@ class CallLog:
 
 
 def recording_view(model: nn.Module, log: CallLog) -> nn.Module:
-    """View of a model whose mixers record their calls."""
-
     def recorded(part: Any, _path: str) -> Any:
         is_one = isinstance(part, nn.Module) and is_mixer(part)
         return _RecordedMixer(part, log) if is_one else None
@@ -233,7 +231,6 @@ class RunningState:
         self.read += count
 
     def rollback_to(self, length: int) -> int:
-        """The longest length, up to this one, to which the context can go back."""
         if self._last is not None and self._last.start <= length:
             return length
         return self._checkpoints.latest(length)

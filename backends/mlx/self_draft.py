@@ -147,8 +147,6 @@ def _count(argument: Any, mark: mx.array) -> None:
 
 
 def without_layers(model: nn.Module, skipped: Sequence[int]) -> nn.Module:
-    """View of a model whose skipped layers do nothing."""
-
     def skipping(body: nn.Module, name: str) -> nn.Module:
         body[name] = [
             SkippedLayer(layer) if number in skipped else layer

@@ -138,7 +138,6 @@ class MlxTokenizer:
 
 
 def _infill(by_name: Mapping[str, int]) -> InfillTokens | None:
-    """Tokens of a gap to fill, if the vocabulary has all three. by_name: its added tokens."""
     known = [[by_name[name] for name in names if name in by_name] for names in _INFILL]
     return InfillTokens(*(tokens[0] for tokens in known)) if all(known) else None
 
@@ -215,7 +214,6 @@ def _made(file: Path, make: Callable[[], Engine]) -> Engine:
 def read_tokenizer(
     folder: Path, config: dict[str, Any], n_vocab: int, engine: Engine | None = None
 ) -> MlxTokenizer:
-    """Read the tokenizer of a folder, with its chat template and its begin and end tokens."""
     engine = engine or read_engine(folder)
     largest = max(engine.get_vocab(with_added_tokens=False).values(), default=-1)
     if largest >= n_vocab:

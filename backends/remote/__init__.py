@@ -1,5 +1,1 @@
 """A model on another machine, whose specchat verifies what is drafted here."""
-
-from backends.remote.model import RemoteModel
-
-__all__ = ["RemoteModel"]

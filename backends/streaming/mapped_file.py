@@ -170,7 +170,6 @@ class DiskSpeed:
 
     bytes_per_second: float
     source: str
-    """In plain words, for display."""
 
 
 def measured_disk_speed(path: Path) -> DiskSpeed | None:

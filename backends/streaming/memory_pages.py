@@ -122,7 +122,6 @@ class _Action(ctypes.Structure):
 
 
 _before = _Action()
-"""What the signal did before the first guard."""
 
 
 class PageGuard:
@@ -152,7 +151,6 @@ class PageGuard:
         return False
 
     def close(self) -> None:
-        """Guard no longer. Safe to call again."""
         with _lock:
             if self in _guards:
                 _guards.remove(self)

@@ -110,7 +110,6 @@ class Readahead:
             self._changed.notify()
 
     def close(self) -> None:
-        """End the thread. Safe to call again."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -198,7 +197,6 @@ class DropBehind:
         self._last: Future[None] | None = None
 
     def begin(self) -> None:
-        """Start with the first layer."""
         self._dropped = 0
 
     def reach(self, layer: int) -> None:
@@ -209,7 +207,6 @@ class DropBehind:
         self._drop_before(len(self._by_layer))
 
     def wait(self) -> None:
-        """Wait until all that is due has been dropped."""
         if self._last is not None:
             self._last.result()
 

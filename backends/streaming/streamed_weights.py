@@ -115,7 +115,6 @@ class LockedWeights:
             self.has_let_go = self.has_let_go and self.refusal != ""
 
     def release(self) -> None:
-        """Let go of all locks. Safe to call again."""
         for pages in tuple(self._locks):
             self._unlock(pages)
         self._wanted = []
@@ -178,7 +177,6 @@ class StreamedWeights:
 
     @property
     def chunk(self) -> int:
-        """Tokens of a prefill pass."""
         layout = self._layout
         used = (
             one.extent.size * layout.share(one.role, 1)
@@ -199,18 +197,15 @@ class StreamedWeights:
 
     @property
     def refusal(self) -> str:
-        """Why less is locked than was planned, as the rest of a sentence; "" if all is."""
         return self._locked.refusal
 
     @property
     def shortage(self) -> str:
-        """That locks were let go because other programs need memory; "" if none was."""
         if not self._locked.has_let_go:
             return ""
         return "other programs need memory, so fewer weights are held in it: answers are slower"
 
     def hold(self, lock_bytes: int) -> None:
-        """Lock up to so many bytes from now on. Not during a pass."""
         plan = lock_plan(self._layout, lock_bytes)
         if plan == self._plan:
             return
@@ -256,7 +251,6 @@ class StreamedWeights:
         return self._plan.expert_bytes > 0
 
     def choose(self, layer: int, experts: Iterable[int]) -> None:
-        """Start reading the experts of a layer that the pass has chosen."""
         if self._experts is not None:
             with suppress(OSError):  # the engine then reads by itself
                 self._experts.choose(layer, experts)
@@ -301,7 +295,6 @@ class StreamedWeights:
         return self._fault()
 
     def _fault(self) -> ModelError | None:
-        """Why the weights cannot be used any longer; None while they can."""
         for file in self._files:
             if (fault := file.fault()) is not None:
                 return fault

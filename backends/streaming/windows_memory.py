@@ -1,4 +1,4 @@
-"""Calls of Windows for locked memory, readahead and unbuffered files."""
+"""Calls of Windows for locked memory, readahead and unbuffered files; OSError: it refuses one."""
 
 import ctypes
 import sys
@@ -41,11 +41,7 @@ _kernel.PrefetchVirtualMemory.argtypes = [
 
 
 def open_unbuffered(path: Path) -> int:
-    """Descriptor of a file opened for reading past the cache.
-
-    Raises:
-        OSError: it cannot be opened so.
-    """
+    """Descriptor of a file opened for reading past the cache."""
     handle = _kernel.CreateFileW(
         str(path), _GENERIC_READ, _SHARE_ALL, None, _OPEN_EXISTING, _NO_BUFFERING, None
     )
@@ -55,11 +51,7 @@ def open_unbuffered(path: Path) -> int:
 
 
 def grow_working_set(size: int) -> None:
-    """Let this process lock so many bytes more, or fewer: up to its minimum working set.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Let this process lock so many bytes more, or fewer: up to its minimum working set."""
     process = _kernel.GetCurrentProcess()
     least, most = ctypes.c_size_t(), ctypes.c_size_t()
     _check(_kernel.GetProcessWorkingSetSize(process, ctypes.byref(least), ctypes.byref(most)))
@@ -68,7 +60,6 @@ def grow_working_set(size: int) -> None:
 
 
 def lock(address: int, size: int) -> None:
-    """Lock pages in memory. Raises OSError: the system refuses."""
     _check(_kernel.VirtualLock(address, size))
 
 
@@ -77,7 +68,6 @@ def unlock(address: int, size: int) -> None:
 
 
 def prefetch(address: int, size: int) -> None:
-    """Start reading mapped pages into memory. Raises OSError: the system refuses."""
     process = _kernel.GetCurrentProcess()
     _check(_kernel.PrefetchVirtualMemory(process, 1, ctypes.byref(_Range(address, size)), 0))
 

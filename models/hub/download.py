@@ -235,11 +235,7 @@ def _total(files: Iterable[RepositoryFile]) -> int:
 
 
 def _verified(path: Path, expected: RepositoryFile) -> Iterator[int]:
-    """Check a file's digest, yielding the number of bytes read at each step.
-
-    Raises:
-        ValueError: its content has another digest.
-    """
+    """Yield the number of bytes read at each step. Raises ValueError: it has another digest."""
     if len(expected.digest) == _SHA256_LENGTH:
         digest = hashlib.sha256()
     else:  # git's digest of a small file: SHA-1 of its length and content

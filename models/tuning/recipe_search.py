@@ -272,7 +272,6 @@ class RecipeSearch:
                 yield from self._explored(body)
 
     def learn(self, recipe: Recipe, tried: Tried) -> None:
-        """Record the measurements of a recipe."""
         self._tried[recipe] = tried
         whole = self._tried[recipe.body].acceptance
         if recipe.skipped_layers and whole > 0.0:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from backends.files.head_folders.eagle3_layout import INNER
 from backends.files.head_folders.shapes import (
-    MAP,
     AttentionShape,
     HeadLayout,
     Tensors,
@@ -132,7 +131,6 @@ def block_layout(head: StoredHead) -> BlockLayout:
         softcap=max(own.number("final_logit_softcapping", 0.0), 0.0),
         has_embeddings=tensors.has("embed_tokens"),
         has_output=tensors.has("lm_head"),
-        has_map=MAP in tensors.by_name,
         ties_output=ties_output,
     )
     tensors.refuse_others()

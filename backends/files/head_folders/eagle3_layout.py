@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from backends.files.head_folders.shapes import (
     DEFAULT_TAPS,
-    MAP,
     HeadLayout,
     Tensors,
     attention_shape,
@@ -86,7 +85,6 @@ def eagle3_layout(head: StoredHead) -> Eagle3Layout:
         has_bias=tensors.has_bias("fc", width),
         has_embeddings=tensors.has("embed_tokens"),
         has_output=tensors.has("lm_head"),
-        has_map=MAP in tensors.by_name,
     )
     tensors.refuse_others()
     return layout

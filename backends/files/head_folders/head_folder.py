@@ -354,7 +354,7 @@ def checked_head_folder(path: Path, target: MlxFolder | GgufHeader) -> HeadFolde
 
 
 def _drafted(head: StoredHead, layout: Layout | None) -> NDArray[np.int64] | None:
-    if layout is None or not layout.has_map:
+    if layout is None or MAP not in layout.names:
         return None
     name = layout.names[MAP]
     try:

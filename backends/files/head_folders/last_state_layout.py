@@ -28,8 +28,7 @@ class LastStateLayout:
     """Shapes of a head.
 
     names: of stored tensors by common names. width: of the model's states and its own. numbers,
-    draw_numbers: all weights, and those read to draft a token. has_map: whether it lists the tokens
-    that it drafts.
+    draw_numbers: all weights, and those read to draft a token.
     """
 
     names: dict[str, str]
@@ -40,7 +39,6 @@ class LastStateLayout:
     numbers: int
     draw_numbers: int
     epsilon: float
-    has_map: bool
 
 
 def last_state_layout(head: StoredHead) -> LastStateLayout:
@@ -78,7 +76,6 @@ def last_state_layout(head: StoredHead) -> LastStateLayout:
         numbers=sum(sizes.values()),
         draw_numbers=output + (sum(sizes.values()) - output) // heads,
         epsilon=settings.positive("rms_norm_eps", 1e-5),
-        has_map=MAP in tensors.by_name,
     )
 
 
@@ -102,11 +99,7 @@ _STORED = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
 def read_floats(head: StoredHead, names: dict[str, str]) -> dict[str, NDArray[np.float32]]:
-    """Tensors of floats by common name, as names has the stored ones.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Tensors of floats by common name, as names has the stored ones."""
     found: dict[str, NDArray[np.float32]] = {}
     for name, stored in names.items():
         tensor = head.tensors[stored]

@@ -278,7 +278,6 @@ class HeadLayout:
     epsilon: float
     has_embeddings: bool
     has_output: bool
-    has_map: bool
     ties_output: bool = False
 
     @property

@@ -137,7 +137,6 @@ class SeveralLayers(OneLayer):
         return end - start
 
     def _release(self) -> None:
-        """Let go of what all layers have read."""
         read = min(self._ends) - self._first
         del self._tokens[:read], self._rows[:read]
         self._first += read

@@ -99,12 +99,6 @@ def candidates_of(header: GgufHeader) -> int:
 
 
 def open_dflash(at: Opening) -> BlockHead:
-    """A context of a DFlash head beside one of its model.
-
-    Raises:
-        DraftUnavailableError: this build of llama.cpp does not export what the head needs.
-        OutOfMemoryError: its cache does not fit in free memory.
-    """
     header = at.header
     pointer = at.context()
     api.llama_set_causal_attn(pointer, bool(header.integer("attention.causal")))
@@ -131,13 +125,7 @@ def open_dflash(at: Opening) -> BlockHead:
 
 
 def open_assistant(at: Opening) -> "AssistantContext":
-    """A context of an assistant beside an empty one of its model.
-
-    The engine resets the cells that the two share (the constructor of llama_kv_cache).
-
-    Raises:
-        OutOfMemoryError: it does not fit in free memory.
-    """
+    """The engine resets the cells that the two share (the constructor of llama_kv_cache)."""
     assert at.target.length == 0, "an assistant's context is opened beside an empty one"
     pointer = at.context(reads_target=True)
     keep_hidden(pointer, only_outputs=True)
@@ -211,11 +199,6 @@ class AssistantContext(TokenHead):
 
 
 def open_prediction(at: Opening) -> ChainContext:
-    """A context of a model's next-token layers beside one of the model.
-
-    Raises:
-        OutOfMemoryError: its cache does not fit in free memory.
-    """
     layers = at.drafter.layers
     most = at.branches if layers == 1 else 1
     pointer = at.context(predicts=True, most_branches=most)
@@ -225,14 +208,9 @@ def open_prediction(at: Opening) -> ChainContext:
 
 
 def open_eagle3(at: Opening) -> ChainContext:
-    """A context of a head that reads three layers' inputs, beside one of its model.
+    """A context that runs a token at its own position, where the paper has the one before.
 
-    It runs a token at the token's own position, where the paper's code and llama.cpp's have the one
-    before: positions are rotary, so that only their distances count.
-
-    Raises:
-        DraftUnavailableError: this build of llama.cpp does not export what the head needs.
-        OutOfMemoryError: its cache does not fit in free memory.
+    Positions are rotary, so that only their distances count.
     """
     width = at.header.integer("embedding_length")
     pointer = at.context(most_branches=at.branches)

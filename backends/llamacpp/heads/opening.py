@@ -186,7 +186,6 @@ class Opening:
 
     @property
     def n_chunk(self) -> int:
-        """Most tokens of a pass."""
         return min(HEAD_CHUNK, self.target.n_ctx)
 
     @property
@@ -233,9 +232,6 @@ class Opening:
         """Let the model's passes leave hidden states of the head's width, from the next one on.
 
         most: rows kept, at least of a pass; None for all.
-
-        Raises:
-            DraftUnavailableError: this build of llama.cpp does not export them.
         """
         pointer, width = self._target_pointer, api.llama_model_n_embd_out(self.model)
         keep_hidden(pointer, only_outputs=False)

@@ -211,7 +211,6 @@ class AssistantContext(HeadContext, SampledContext):
             raise ModelError(_FAILED, str(error)) from error
 
     def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
-        """Lazy logits of the last n_logits of a pass over tokens, shape (count,)."""
         passed = min(max(self._target.length - self._length, 0), tokens.size)
         if tokens.size - n_logits < passed:
             raise ModelError(_FAILED, "its model has read further")

@@ -133,7 +133,6 @@ class MlxChainContext(ChainHead, SampledContext):
             raise ModelError("the head could not draft", str(error)) from error
 
     def logits(self, tokens: mx.array, n_logits: int) -> mx.array:
-        """Lazy logits of the last n_logits of a pass over tokens, shape (count,)."""
         count, start = tokens.size, self.length + self._ahead
         left_out = self._without_states(start, count - n_logits)
         if left_out:

@@ -6,12 +6,14 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 from mlx_lm.models import qwen3_5, qwen3_next
 from mlx_lm.models.base import create_attention_mask
@@ -22,16 +24,18 @@ from backends.base import Context, DraftUnavailableError
 from backends.files.gguf_drafter import TrainedKind
 from backends.files.head_folders.head_folder import HeadFolder, checked_head_folder
 from backends.heads.head import LoadedLayers, head_info
+from backends.heads.hidden_states import Rows
+from backends.heads.last_state import LastStateContext, LastStateHead, LastStateNet
 from backends.mlx.caches import bytes_per_token
 from backends.mlx.context import MlxContext
 from backends.mlx.folder_checks import loading
 from backends.mlx.heads.assistant import load_assistant
 from backends.mlx.heads.blocks import load_dflash
 from backends.mlx.heads.chain import MlxChainContext, load_eagle3
-from backends.mlx.heads.last_state import MlxLastState, load_last_state
-from backends.mlx.heads.taps import add_final_states
+from backends.mlx.heads.taps import add_final_states, remove_states
 from backends.mlx.heads.weights import (
     LoadedHead,
+    embedding_of,
     filled,
     prediction_names,
     read_weights,
@@ -226,3 +230,27 @@ class MlxHead(LoadedLayers):
         if self._loaded is not None:
             self._loaded = None
             mx.clear_cache()
+
+
+# Heads that read the last state of a model.
+
+
+def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -> "MlxLastState":
+    """Load a head from its folder. Raises DraftUnavailableError: it cannot read the model."""
+    assert target.module is not None, "the model is closed"
+    embedding = embedding_of(target.module)
+
+    def embed(tokens: Sequence[int]) -> Rows:
+        return np.array(embedding(mx.array([*tokens])).astype(mx.float32))  # pyright: ignore
+
+    net, facts = folder.last_state()
+    return MlxLastState(LastStateNet(embed=embed, **net), target, context, **facts)
+
+
+class MlxLastState(LastStateHead):
+    def open_beside(self, context: Context) -> LastStateContext:
+        assert isinstance(context, MlxContext)
+        states = add_final_states(context, context.n_chunk)
+        opened = self._opened(context, states, partial(remove_states, context, states))
+        context.close_with(opened)
+        return opened

@@ -12,8 +12,7 @@ import pytest
 from app.serve import verifying
 from app.serve.server import Server
 from backends.base import ModelError, UsageError
-from backends.remote.context import RemoteContext
-from backends.remote.model import RemoteModel
+from backends.remote.model import RemoteContext, RemoteModel
 from backends.remote.verifying_server import VerifyingServer
 from decoding.drafters.lookup import PromptLookup
 from decoding.events import Step
