@@ -45,12 +45,9 @@ class Checkpoints(Generic[State]):
             self._brief = {length: state}
             return
         self._lasting[length] = state
-        while len(self._lasting) > MOST or self._lasting_bytes > self.most_bytes:
-            del self._lasting[min(self._lasting)]
-
-    @property
-    def _lasting_bytes(self) -> int:
-        return sum(state.nbytes for state in self._lasting.values())
+        lasting = self._lasting
+        while len(lasting) > MOST or sum(one.nbytes for one in lasting.values()) > self.most_bytes:
+            del lasting[min(lasting)]
 
     def forget_after(self, length: int) -> None:
         """Drop the states that have read more than length tokens."""

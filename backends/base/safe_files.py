@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,19 +253,14 @@ def write_whole(path: Path, content: bytes | str, *, is_private: bool = True) ->
 
 def remove_leftovers(root: Path) -> None:
     """Remove temporary files of killed processes: below a folder, or root if it is such a file."""
-    for path, process in _temporary_files(root):
-        with suppress(OSError):
-            modified = path.stat().st_mtime
-            is_old = time.time() - modified > _LEFTOVER_SECONDS
-            if is_old and not _may_be_writing(process, modified):
-                path.unlink()
-
-
-def _temporary_files(root: Path) -> Iterator[tuple[Path, int]]:
     below = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
     for path in below if root.is_dir() else (root,):
         if match := _TEMPORARY_NAME.fullmatch(path.name):
-            yield path, int(match[1])
+            with suppress(OSError):
+                modified = path.stat().st_mtime
+                is_old = time.time() - modified > _LEFTOVER_SECONDS
+                if is_old and not _may_be_writing(int(match[1]), modified):
+                    path.unlink()
 
 
 def _may_be_writing(process: int, modified: float) -> bool:

@@ -269,11 +269,7 @@ class ChatTemplate:
         return self._encode_parts(f"{opening}{marks.hide(text)}{closing}", marks)
 
     def raw(self, text: str) -> Prompt:
-        """Tokens of a text, without the template.
-
-        Raises:
-            UsageError: it is empty.
-        """
+        """Tokens of a text, without the template. Raises UsageError: it is empty."""
         tokenizer = self._tokenizer
         tokens = with_bos(tokenizer.encode(whole_characters(text), special=True), tokenizer)
         if not tokens:

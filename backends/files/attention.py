@@ -12,7 +12,7 @@ from backends.files.gguf_header import GgufHeader
 # llama_hparams::n_embd_r and n_embd_s of llama.cpp; all its numbers are 32-bit floats.
 
 _FLOAT = 4
-_MOST_STATES = 1 << 12
+_MOST_LAYERS = 1 << 12
 
 _RECURRENT = frozenset({"arwkv7", "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7"})
 """Every layer keeps a state, and none has keys and values."""
@@ -48,7 +48,7 @@ def state_row(header: GgufHeader) -> int:
 
 def keeps_state(header: GgufHeader) -> list[bool]:
     """Whether each layer keeps a running state, with those that predict further tokens."""
-    count = min(max(header.integer("block_count"), 0), _MOST_STATES)
+    count = min(max(header.integer("block_count"), 0), _MOST_LAYERS)
     architecture = header.architecture
     if architecture in _RECURRENT or architecture == _IN_ALL_LAYERS:
         return [True] * count
@@ -120,8 +120,6 @@ def _convolved(header: GgufHeader) -> int:
     groups = header.integer("ssm.group_count") * header.integer("ssm.state_size")
     return header.integer("ssm.inner_size") + 2 * groups
 
-
-_MOST_LAYERS = 1 << 12
 
 _INDEXED = frozenset({"deepseek32", "dots3note", "glm-dsa", "glm5-next", "hy_v4", "qwen4exp"})
 """Architectures with sparse attention: an indexer keeps one more key of each token, by which a
@@ -326,8 +324,3 @@ def usual_depth(header: GgufHeader, weight_bytes: int) -> int:
         return 0
     affordable = weight_bytes // _SHARE // max(state_bytes(header), 1)
     return min(max(affordable, _SHORTEST), LONGEST)
-
-
-def all_state_bytes(header: GgufHeader, weight_bytes: int) -> int:
-    """Bytes of the running state with its usual copies."""
-    return (1 + usual_depth(header, weight_bytes)) * state_bytes(header)

@@ -100,21 +100,12 @@ def _pass_seconds(parts: list[_Words]) -> list[float]:
     with ThreadPoolExecutor(len(parts)) as pool:
         # Written first: unwritten pages all map to one page of zeros, and a page is placed in the
         # memory next to the core that first writes it.
-        list(pool.map(_write, parts))
+        list(pool.map(lambda words: words.fill(1), parts))
         deadline = time.perf_counter() + _SECONDS
         while len(seconds) < _FEWEST_PASSES or (
             len(seconds) < _MOST_PASSES and time.perf_counter() < deadline
         ):
             start = time.perf_counter()
-            list(pool.map(_read, parts))
+            list(pool.map(np.bitwise_xor.reduce, parts))  # the cheapest that depends on every word
             seconds.append(time.perf_counter() - start)
     return seconds
-
-
-def _write(words: _Words) -> None:
-    words.fill(1)
-
-
-def _read(words: _Words) -> int:
-    """Exclusive or of all words: the cheapest result that depends on every word."""
-    return int(np.bitwise_xor.reduce(words))

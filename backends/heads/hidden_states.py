@@ -40,10 +40,6 @@ class HiddenStates:
         self.end: int = 0
         """Position after the last one whose row is known."""
 
-    @property
-    def size(self) -> int:
-        return sum(row.nbytes for row in self._rows)
-
     def begin(self, position: int) -> None:
         """Start with a context that holds tokens up to a position, of which nothing is known."""
         self._rows.clear()

@@ -51,11 +51,8 @@ class Harvest:
         self._context.truncate(0)
         pieces = range(0, len(prefix), self.most)
         read = [self.run([(self._context, prefix[at : at + self.most])])[1] for at in pieces]
-        return np.concatenate([self._none, *read])
-
-    @property
-    def _none(self) -> Rows:
-        return np.empty((0, len(self._taps) + 1, self._state_width), np.float32)
+        none = np.empty((0, len(self._taps) + 1, self._state_width), np.float32)
+        return np.concatenate([none, *read])
 
     def open(self) -> Context:
         """Open a sequence that begins with the prefix; close it before the next begin."""

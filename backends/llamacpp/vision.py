@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,10 @@ class Vision:
         """
         if image.digest not in self._tokens:
             tokens: list[int] = []
+            count = ctypes.c_size_t()
             with self._divided(image) as parts:
-                for part, chunk in parts:
+                for part in parts:
+                    chunk = self._chunk(part, image, len(tokens))
                     if chunk is None:
                         count = ctypes.c_size_t()
                         text = mtmd_library().mtmd_input_chunk_get_tokens_text(
@@ -141,11 +143,14 @@ class Vision:
         """
         first = chunk.tokens[0]
         if first not in self._rows:
+            place, mtmd = 0, mtmd_library()
             with self._divided(chunk.image) as parts:
-                for part, encoded in parts:
+                for part in parts:
+                    encoded = self._chunk(part, chunk.image, place)
+                    place += mtmd.mtmd_input_chunk_get_n_tokens(part)
                     if encoded is not None:
                         self._encode(part)
-                        rows = mtmd_library().mtmd_get_output_embd(self._loaded())
+                        rows = mtmd.mtmd_get_output_embd(self._loaded())
                         width = api.llama_model_n_embd_inp(self._model)
                         shape = (len(encoded.tokens), width)
                         self._rows[encoded.tokens[0]] = np.ctypeslib.as_array(rows, shape).copy()
@@ -173,7 +178,7 @@ class Vision:
         return not self._is_stopped
 
     def _chunk(self, part: Any, image: Image, place: int) -> Chunk | None:
-        """A part of an image after so many tokens of it."""
+        """A part of an image after so many tokens of it; None for a part that is text."""
         mtmd = mtmd_library()
         if mtmd.mtmd_input_chunk_get_type(part) != mtmd.MTMD_INPUT_CHUNK_TYPE_IMAGE:
             return None
@@ -192,8 +197,8 @@ class Vision:
         return Chunk(tuple(tokens), places, span, is_whole, image)
 
     @contextmanager
-    def _divided(self, image: Image) -> Generator[Iterator[tuple[Any, Chunk | None]]]:
-        """The parts of an image, valid within the block, each with its chunk; None for text."""
+    def _divided(self, image: Image) -> Generator[Iterator[Any]]:
+        """The parts of an image, valid within the block."""
         mtmd, context = mtmd_library(), self._loaded()
         with ExitStack() as stack:
             pixels = np.asarray(image.picture())
@@ -208,10 +213,7 @@ class Vision:
             if mtmd.mtmd_tokenize(context, parts, ctypes.byref(text), bitmaps, 1):
                 raise ModelError("the image was not read", library.last_reason())
             count = mtmd.mtmd_input_chunks_size(parts)
-            found = [mtmd.mtmd_input_chunks_get(parts, index) for index in range(count)]
-            places = accumulate(map(mtmd.mtmd_input_chunk_get_n_tokens, found), initial=0)
-            chunks = (self._chunk(one, image, at) for one, at in zip(found, places, strict=False))
-            yield zip(found, chunks, strict=True)
+            yield (mtmd.mtmd_input_chunks_get(parts, index) for index in range(count))
 
     def _loaded(self) -> Any:
         if self._context is None:

@@ -220,9 +220,7 @@ class MlxContext:
         if self._state is not None:
             return _ONE_LINE
         if self._tree_refusal is None:
-            assert self._model is not None, "the context is closed"
-            model = self._model
-            self._tree_refusal = tree_refusal(self._logits, lambda: make_caches(model))
+            self._tree_refusal = tree_refusal(self._logits, lambda: make_caches(self.model))
             self.taps.drop()
         return self._tree_refusal
 
@@ -328,10 +326,9 @@ class MlxContext:
         self._read_again(self._state)
 
     def _forget_all(self) -> None:
-        assert self._model is not None, "the context is closed"
         self._next = self._tree = None
         self.taps.forget_all()
-        self._caches = make_caches(self._model)
+        self._caches = make_caches(self.model)
         if self._log is not None:
             most_bytes = available_memory() // _CHECKPOINTS_SHARE
             self._state = RunningState(self._caches, self._log, self._most_taken_back, most_bytes)

@@ -90,7 +90,8 @@ class MlxModel:
         self.tokenizer = tokenizer
         self.folder = folder
         self._contexts: set[MlxContext] = set()
-        caches = _caches_after_one_token(module)
+        caches = make_caches(module)
+        module(mx.array([[0]]), cache=caches)  # mismatched parts fail here, by their shapes alone
         self._kv_bytes_per_token = bytes_per_token(caches)
         self._state_bytes = HeldStates(caches).nbytes
         weights = weights_of(module)
@@ -146,16 +147,6 @@ class MlxModel:
             context.close()
         self.module = None
         mx.clear_cache()
-
-
-def _caches_after_one_token(module: nn.Module) -> list[Any]:
-    """Caches after one token: a model with mismatched parts fails here, not later.
-
-    Shapes show it before anything is computed, which would take seconds without a GPU.
-    """
-    caches = make_caches(module)
-    module(mx.array([[0]]), cache=caches)
-    return caches
 
 
 def n_vocab_of(module: nn.Module) -> int:

@@ -46,11 +46,7 @@ def unfinished(cache: Path) -> dict[str, int]:
 
 
 def discard(repository: str, cache: Path) -> None:
-    """Delete a repository's unfinished downloads.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
+    """Delete a repository's unfinished downloads. Raises OSError: a file cannot be deleted."""
     for owner, part in list(_parts(cache)):
         if owner == repository:
             part.unlink()

@@ -32,11 +32,7 @@ def projector_beside(path: Path) -> Path | None:
 
 
 def stored_bytes(path: Path) -> int:
-    """Total size of a model's files.
-
-    Raises:
-        OSError: one of them is missing.
-    """
+    """Total size of a model's files. Raises OSError: one of them is missing."""
     return sum(file.stat().st_size for file in model_files(path))
 
 

@@ -1,5 +1,6 @@
 """Memory needed to run a model, estimated before loading from its files or the catalogue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -9,13 +10,13 @@ from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.files.attention import (
     Attention,
     Layers,
-    all_state_bytes,
     attention_of,
     keeps_state,
     state_row,
     usual_depth,
 )
-from backends.files.gguf_header import GgufHeader, read_header, read_model, read_per_token
+from backends.files.attention import state_bytes as state_bytes_of_file
+from backends.files.gguf_header import GgufHeader, Tensor, read_header, read_model, read_per_token
 from backends.files.mlx_folder import COPIES, MlxFolder, count_layers, read_mlx_folder, state_bytes
 from backends.files.mlx_gguf import read_settings
 from models.byte_sizes import gigabytes
@@ -147,7 +148,7 @@ def facts_of(path: Path, backend: str = LLAMACPP) -> ModelFacts:
         ModelError: it is missing, damaged, inconsistent, or not for this backend.
     """
     is_for_mlx = path.is_dir() or backend == MLX
-    facts = _of_folder(mlx_settings(path)) if is_for_mlx else _of_file(path)
+    facts = _of_folder(mlx_settings(path)) if is_for_mlx else _of_file(*read_model(path))
     figures = [facts.width, facts.feed_forward, facts.n_vocab, facts.context_limit]
     figures += [facts.state_bytes, facts.state_row]
     for kind in facts.attention.layers:
@@ -180,13 +181,6 @@ def facts_of_target(path: Path, backend: str = LLAMACPP) -> ModelFacts:
     return replace(facts, projector_bytes=size + _FLOAT * patches * row)
 
 
-def _of_file(path: Path) -> ModelFacts:
-    header, tensors = read_model(path)
-    weights = sum(tensor.stored_bytes for tensor in tensors)
-    facts = _of_header(header, weights, len(tensors))
-    return replace(facts, read_bytes=read_per_token(header, tensors))
-
-
 def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
     size = entry.size(quantization)
     if size is None or entry.attention is None:
@@ -196,8 +190,10 @@ def facts_of_entry(entry: Entry, quantization: str) -> ModelFacts | None:
     )
 
 
-def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFacts:
+def _of_file(header: GgufHeader, tensors: Sequence[Tensor]) -> ModelFacts:
     width = header.integer("embedding_length")
+    weight_bytes = sum(tensor.stored_bytes for tensor in tensors)
+    depth = usual_depth(header, weight_bytes)
     feed_forward = max(
         header.integer("feed_forward_length"), *header.integers("feed_forward_length"), 0
     )
@@ -210,23 +206,20 @@ def _of_header(header: GgufHeader, weight_bytes: int, n_tensors: int) -> ModelFa
         context_limit=header.integer("context_length"),
         attention=attention_of(header),
         n_layers=header.integer("block_count"),
-        state_bytes=all_state_bytes(header, weight_bytes),
+        state_bytes=(1 + depth) * state_bytes_of_file(header),
         state_row=state_row(header),
         active_experts=header.integer("expert_used_count"),
-        output_rows=_output_rows(header, weight_bytes),
+        # Of all branches of a tree, or of the longest line it verifies.
+        output_rows=1 + depth if any(keeps_state(header)) else LOGIT_ROWS,
         vocabulary_bytes=vocabulary_bytes(header),
-        graph=graph_size(header, n_tensors),
+        graph=graph_size(header, len(tensors)),
+        read_bytes=read_per_token(header, tensors),
     )
 
 
 def vocabulary_bytes(header: GgufHeader) -> int:
     has_merges = header.metadata.get("tokenizer.ggml.model") == "gpt2"
     return header.n_vocab * (_BPE_TOKEN if has_merges else _TOKEN)
-
-
-def _output_rows(header: GgufHeader, weight_bytes: int) -> int:
-    """Rows of logits of a pass: of all branches of a tree, or of the longest line it verifies."""
-    return 1 + usual_depth(header, weight_bytes) if any(keeps_state(header)) else LOGIT_ROWS
 
 
 def _of_folder(folder: MlxFolder) -> ModelFacts:

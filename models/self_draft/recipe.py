@@ -201,11 +201,7 @@ def require_cut(info: ModelInfo, skipped: Sequence[int]) -> None:
 
 
 def can_cut(info: ModelInfo, skipped: Sequence[int]) -> bool:
-    """Whether require_cut accepts it.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
+    """Whether require_cut accepts it. Raises ModelError: the file cannot be read."""
     try:
         require_cut(info, skipped)
     except DraftUnavailableError:

@@ -31,10 +31,6 @@ def keep_hidden(pointer: api.llama_context_p, *, only_outputs: bool) -> None:
     _extended().llama_set_embeddings_nextn(pointer, True, only_outputs)
 
 
-def forget_hidden(pointer: api.llama_context_p) -> None:
-    _extended().llama_set_embeddings_nextn(pointer, False, False)
-
-
 def choose_layer(pointer: api.llama_context_p, number: int) -> None:
     """Let passes run a next-token layer, 0 for the first, of an architecture that has several."""
     _extended().llama_set_nextn_layer_offset(pointer, number)
@@ -290,7 +286,7 @@ def add_final_states(target: LlamaContext, width: int, resources: ExitStack) -> 
 def _leave_no_states(target: LlamaContext, states: HiddenStates) -> None:
     """Leave them no longer, unless another head reads them."""
     if not target.remove_states(states) and target.pointer is not None:
-        forget_hidden(target.pointer)
+        _extended().llama_set_embeddings_nextn(target.pointer, False, False)
 
 
 def _leave_no_inputs(target: LlamaContext, layer: int) -> None:

@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
 from mlx_lm.models import gemma4_text
 from mlx_lm.models.cache import KVCache
 
-from backends.base import DraftUnavailableError, Logits, ModelError, check_room, check_truncation
+from backends.base import DraftUnavailableError, ModelError, check_room, check_truncation
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.files.mlx_folder import REMEDY
-from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.context import MlxContext
-from backends.mlx.device_sampling import MlxSampling, SampledContext
 from backends.mlx.heads.assistant_layers import (
     SLIDING,
     AssistantModule,
@@ -29,7 +26,7 @@ from backends.mlx.heads.assistant_layers import (
     Shared,
     read_assistant,
 )
-from backends.mlx.heads.taps import add_final_states, remove_states
+from backends.mlx.heads.taps import MlxHeadContext, add_final_states, remove_states
 from backends.mlx.heads.weights import LoadedHead, filled, read_weights
 from backends.mlx.model import MlxModel
 
@@ -151,7 +148,7 @@ def _reasons(module: AssistantModule, text: gemma4_text.Model) -> Iterator[str]:
 _FAILED = "the assistant could not draft"
 
 
-class AssistantContext(HeadContext, SampledContext):
+class AssistantContext(MlxHeadContext):
     """Reads a token and the hidden state before it, with the model's own entries.
 
     What the model has passed need not be read, so that only later tokens take a pass, all of them
@@ -169,32 +166,20 @@ class AssistantContext(HeadContext, SampledContext):
         states: HiddenStates,
     ) -> None:
         """Draft beside a context; states: what the model's last layer leaves in it."""
+        super().__init__(target, states, module.n_vocab)
         self._module: AssistantModule | None = module
         self._assisted: AssistedModel | None = assisted
-        self._target = target
-        self._states = states
-        self.n_ctx = self.max_rollback = target.n_ctx
-        self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
-        self._n_vocab = module.n_vocab
-        self.tokens = []
         self._length = 0
         """Tokens passed: those held, and in a draft those that are still being computed."""
         self._own: mx.array | None = None
         """The assistant's state after the last of them, if that took a pass."""
-        self.device_sampling = MlxSampling(self)
 
     def rollback_to(self, length: int) -> int:
         """At most what the model has passed: the assistant's own state after more is not kept."""
         return min(length, len(self.tokens), self._target.length)
 
-    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        assert 0 <= n_logits <= min(len(tokens), self.max_logits)
-        assert len(tokens) <= self.n_chunk
-        with self.growing(len(tokens)):
-            rows = self.logits(mx.array(list(tokens)), n_logits).astype(mx.float32)
-            mx.eval(rows, [] if self._own is None else self._own)
-        self.passed(tokens)
-        return np.array(rows, copy=False)
+    def _kept(self) -> Sequence[mx.array]:
+        return [] if self._own is None else [self._own]
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
@@ -219,9 +204,6 @@ class AssistantContext(HeadContext, SampledContext):
             self._own = None
         rows = [self._pass(tokens[place : place + 1]) for place in range(passed, tokens.size)]
         return mx.concatenate(rows[-n_logits:]) if n_logits else mx.zeros((0, self._n_vocab))
-
-    def passed(self, tokens: Sequence[int]) -> None:
-        self.tokens.extend(tokens)
 
     def _pass(self, token: mx.array) -> mx.array:
         """Lazy logits after a token, shape (1, n_vocab)."""

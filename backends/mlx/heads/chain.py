@@ -13,15 +13,13 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache
 from numpy.typing import NDArray
 
-from backends.base import Logits, ModelError, check_room, check_truncation
+from backends.base import ModelError, check_room, check_truncation
 from backends.files.head_folders.eagle3_layout import Eagle3Layout
 from backends.files.head_folders.head_folder import HeadFolder
 from backends.heads.head import ChainHead
 from backends.heads.hidden_states import HiddenStates
-from backends.mlx.caches import evaluate
 from backends.mlx.context import MlxContext
-from backends.mlx.device_sampling import MlxSampling, SampledContext
-from backends.mlx.heads.taps import add_layer_states, remove_states
+from backends.mlx.heads.taps import MlxHeadContext, add_layer_states, remove_states
 from backends.mlx.heads.weights import (
     FeedForward,
     HeadAttention,
@@ -68,7 +66,7 @@ measured.
 """
 
 
-class MlxChainContext(ChainHead, SampledContext):
+class MlxChainContext(ChainHead, MlxHeadContext):
     """Runs the layers of a head by MLX, as lines, perhaps with sampling on its device."""
 
     def __init__(
@@ -86,16 +84,10 @@ class MlxChainContext(ChainHead, SampledContext):
         skips_first: whether the head has no entry for the first token, before which there is no
         state; otherwise that is zeros.
         """
+        super().__init__(target, states, n_vocab)
         self._module: ChainModule | None = module
-        self._target = target
-        self._states = states
-        self._n_vocab = n_vocab
-        self.n_ctx = self.max_rollback = target.n_ctx
-        self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
         self.kv_bytes_per_token = kv_bytes_per_token
         self._skips_first = skips_first
-        self.device_sampling = MlxSampling(self)
-        self.tokens = []
         self._caches: list[Any] = module.make_cache()
         self._ahead = 0
         """Tokens run that are not counted in yet."""
@@ -112,15 +104,8 @@ class MlxChainContext(ChainHead, SampledContext):
             return self._left_out  # entries cannot have a gap
         return min(length, self._first_entry) if self._first_entry < self._left_out else length
 
-    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
-        count = len(tokens)
-        assert 0 < count <= self.n_chunk
-        assert 0 <= n_logits <= min(count, self.max_logits)
-        with self.growing(count):
-            rows = self.logits(mx.array(list(tokens)), n_logits)
-            evaluate([cache for cache in self._caches if not cache.empty()], rows)
-        self.passed(tokens)
-        return np.array(rows, copy=False)
+    def _kept(self) -> Sequence[mx.array]:
+        return [array for one in self._caches if not one.empty() for array in one.state]
 
     @contextmanager
     def growing(self, count: int) -> Generator[None]:
@@ -181,7 +166,7 @@ class MlxChainContext(ChainHead, SampledContext):
         return start > self._left_out
 
     def passed(self, tokens: Sequence[int]) -> None:
-        self.tokens.extend(tokens)
+        super().passed(tokens)
         self._ahead = 0
 
     def truncate(self, length: int) -> None:

@@ -1,4 +1,4 @@
-"""Hidden states that the passes of a context leave for a head."""
+"""Hidden states that passes leave for a head, and contexts that draft from them."""
 
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -6,12 +6,15 @@
 from collections.abc import Sequence
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 
-from backends.base import DraftUnavailableError
+from backends.base import DraftUnavailableError, Logits
+from backends.heads.head import HeadContext
 from backends.heads.hidden_states import HiddenStates
 from backends.mlx.caches import make_caches
 from backends.mlx.context import MlxContext
+from backends.mlx.device_sampling import MlxSampling, SampledContext
 from backends.mlx.layer_taps import layers_of, tapped
 
 
@@ -47,6 +50,33 @@ def remove_states(context: MlxContext, states: HiddenStates) -> None:
     """Leave them no longer, and free them; without other heads passes cost what they did before."""
     context.remove_states(states)
     states.begin(0)
+
+
+class MlxHeadContext(HeadContext, SampledContext):
+    """A context that drafts from states which the passes of a model's context leave."""
+
+    def __init__(self, target: MlxContext, states: HiddenStates, n_vocab: int) -> None:
+        self._target, self._states, self._n_vocab = target, states, n_vocab
+        self.n_ctx = self.max_rollback = target.n_ctx
+        self.n_chunk, self.max_logits = target.n_chunk, target.max_logits
+        self.device_sampling = MlxSampling(self)
+        self.tokens = []
+
+    def forward(self, tokens: Sequence[int], n_logits: int) -> Logits:
+        assert 0 <= n_logits <= min(len(tokens), self.max_logits)
+        assert len(tokens) <= self.n_chunk
+        with self.growing(len(tokens)):
+            rows = self.logits(mx.array(list(tokens)), n_logits).astype(mx.float32)
+            mx.eval(rows, *self._kept())
+        self.passed(tokens)
+        return np.array(rows, copy=False)
+
+    def _kept(self) -> Sequence[mx.array]:
+        """What a pass leaves for the next one, to be computed along with its rows."""
+        raise NotImplementedError
+
+    def passed(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
 
 
 def _widths(model: nn.Module, layers: Sequence[int]) -> list[int]:
