@@ -26,11 +26,7 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder and its missing parents; existing ones keep their permissions.
-
-    Raises:
-        OSError: one cannot be created, or is a file.
-    """
+    """Create a folder and its missing parents; existing ones keep their permissions."""
     missing: list[Path] = []
     while not folder.is_dir():
         missing.append(folder)
@@ -47,11 +43,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def sync_file(file: BinaryIO) -> None:
-    """Wait until the disk has what was written to a file.
-
-    Raises:
-        OSError: the disk has not taken it.
-    """
+    """Wait until the disk has what was written to a file."""
     file.flush()
     if sys.platform == "darwin":
         import fcntl
@@ -242,9 +234,6 @@ def write_whole(path: Path, content: bytes | str, *, is_private: bool = True) ->
 
     Text is written as UTF-8 with its unpaired surrogates replaced. Links and is_private: as for
     replacing.
-
-    Raises:
-        OSError: it cannot be written.
     """
     data = content.encode(errors="replace") if isinstance(content, str) else content
     with replacing(path, is_private=is_private) as file:

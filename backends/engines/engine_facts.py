@@ -1,4 +1,7 @@
-"""What engines tell of this machine: memory, GPUs, their builds, and which one auto prefers."""
+"""What engines tell of this machine: memory, GPUs, their builds, and which one auto prefers.
+
+What asks an engine raises a ModelError where it cannot be started.
+"""
 
 import math
 import shutil
@@ -23,9 +26,6 @@ def free_memory(backend: str, gpu_layers: int | None) -> int | None:
     """Bytes free for models where they will run; None with a GPU that has memory of its own.
 
     A GPU that shares the machine's memory may be given less of it.
-
-    Raises:
-        ModelError: the engine cannot be started.
     """
     if backend == MLX:
         with importing_engine(MLX):
@@ -43,11 +43,7 @@ def free_memory(backend: str, gpu_layers: int | None) -> int | None:
 
 
 def gpus(backend: str) -> tuple[Gpu, ...]:
-    """GPUs that a backend puts layers on, in their order; MLX runs all layers on one, or none.
-
-    Raises:
-        ModelError: the engine cannot be started.
-    """
+    """GPUs that a backend puts layers on, in their order; MLX runs all layers on one, or none."""
     if backend == MLX:
         return ()
     with importing_engine(LLAMACPP):
@@ -56,23 +52,14 @@ def gpus(backend: str) -> tuple[Gpu, ...]:
 
 
 def separate_gpus(backend: str, gpu_layers: int | None) -> tuple[Gpu, ...]:
-    """GPUs with memory of their own, if layers may go there; () if the memory of one is unknown.
-
-    Raises:
-        ModelError: the engine cannot be started.
-    """
+    """GPUs with memory of their own, if layers may go there; () if the memory of one is unknown."""
     found = gpus(backend) if gpu_layers != 0 else ()
     is_known = all(gpu.free_bytes is not None and not gpu.is_unified for gpu in found)
     return found if is_known else ()
 
 
 def check_gpu_layers(backend: str, gpu_layers: int | None) -> None:
-    """Refuse a number of GPU layers that a backend does not support.
-
-    Raises:
-        UsageError: it does not.
-        ModelError: the engine cannot be started.
-    """
+    """Refuse GPU layers that a backend does not support. Raises UsageError: it does not."""
     with importing_engine(backend):
         if backend == MLX:
             from backends.mlx.device import check_gpu_layers as check
@@ -131,11 +118,7 @@ def tenths(share: float) -> int:
 
 
 def expected_runner(backend: str, threads: int | None, gpu_layers: int | None) -> Runner:
-    """Runner of a model loaded with a backend and these options.
-
-    Raises:
-        ModelError: the engine cannot be started.
-    """
+    """Runner of a model loaded with a backend and these options."""
     with importing_engine(backend):
         if backend == MLX:
             from backends.mlx import device as mlx_device

@@ -183,9 +183,6 @@ def attention_of(header: GgufHeader) -> Attention:
 
     Multi-head latent attention keeps keys alone: the values are part of them.
     Sources: load_hparams and create_memory of src/llama-model.cpp, src/llama-kv-cache.cpp.
-
-    Raises:
-        ModelError: the number of layers is absurd.
     """
     count = _count(header)
     caches, states = keeps_cache(header), keeps_state(header)
@@ -193,11 +190,7 @@ def attention_of(header: GgufHeader) -> Attention:
 
 
 def head_attention(header: GgufHeader, n_layers: int) -> Attention:
-    """What llama.cpp keeps of each layer of a head, the last layers of its GGUF file.
-
-    Raises:
-        ModelError: the number of layers is absurd.
-    """
+    """What llama.cpp keeps of each layer of a head, the last layers of its GGUF file."""
     count = _count(header)
     own = [layer >= count - n_layers for layer in range(count)]
     return _attention(header, own, [False] * count, [0] * count)

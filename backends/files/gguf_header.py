@@ -419,11 +419,7 @@ def _tensors(
 
 
 def read_model(path: Path) -> tuple[GgufHeader, list[Tensor]]:
-    """Header of a model's first file, and the tensors of all its parts.
-
-    Raises:
-        ModelError: as for read_header, of any part.
-    """
+    """Header of a model's first file, and the tensors of all its parts."""
     headers = [read_header(part) for part in parts(path)]
     return headers[0], [tensor for header in headers for tensor in header.tensors]
 
@@ -436,9 +432,6 @@ def require_distinct_tokens(path: Path) -> None:
     """Refuse a file with a duplicate token, on which llama.cpp aborts the process.
 
     Takes 0.1 s for a vocabulary of 260,000, so only files that never ran here are checked.
-
-    Raises:
-        ModelError: it has one, is missing or is damaged.
     """
     if read_header(parts(path)[0]).n_vocab > MOST_TOKENS:
         return
@@ -452,11 +445,7 @@ def require_distinct_tokens(path: Path) -> None:
 
 
 def tokens_of(path: Path) -> list[bytes]:
-    """Texts of a vocabulary by token, empty without one.
-
-    Raises:
-        ModelError: the file is missing or damaged.
-    """
+    """Texts of a vocabulary by token, empty without one."""
     first = parts(path)[0]
     header = read_header(first)
     if not header.tokens_at:

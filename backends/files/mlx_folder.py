@@ -40,11 +40,7 @@ class StoredTensor:
 
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Tensors of a file by name.
-
-    Raises:
-        ModelError: the file is missing, unreadable, cut short or inconsistent.
-    """
+    """Tensors of a file by name."""
     with reading(path), open_regular(path) as file:
         size = path.stat().st_size
         length = struct.unpack("<Q", file.read(8))[0]
@@ -192,11 +188,7 @@ def looks_like_mlx(path: Path) -> bool:
 
 
 def read_mlx_folder(path: Path) -> MlxFolder:
-    """Read the settings of a model and the sizes of its tensors.
-
-    Raises:
-        ModelError: a file is missing, unreadable, damaged or cut short.
-    """
+    """Read the settings of a model and the sizes of its tensors."""
     file = path / _CONFIG
     if not file.is_file():
         raise ModelError(f"cannot read {file}", "it is missing", REMEDY)
@@ -217,11 +209,7 @@ def read_mlx_folder(path: Path) -> MlxFolder:
 
 
 def read_settings(file: Path, most_bytes: int = _MAX_SETTINGS) -> dict[str, Any]:
-    """Object in a JSON file beside a model's weights, {} if there is no file.
-
-    Raises:
-        ModelError: the file cannot be read, is too large, or holds something else.
-    """
+    """Object in a JSON file beside a model's weights, {} if there is no file."""
     size = 0
     try:
         size = file.stat().st_size
@@ -280,11 +268,7 @@ def count_layers(folder: MlxFolder) -> LayerCounts:
 
 
 def state_bytes(folder: MlxFolder) -> int:
-    """Bytes of one running state of a model; 0 without one, and for architectures not known here.
-
-    Raises:
-        ModelError: its settings are damaged.
-    """
+    """Bytes of one running state of a model; 0 without one, and for architectures unknown here."""
     numbers, floats = _numbers(folder)
     layer = folder.number_bytes * numbers + _FLOAT * floats
     return count_layers(folder).state * layer

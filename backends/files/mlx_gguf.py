@@ -45,11 +45,7 @@ _ATTENTION = "attention."
 
 
 def reason_against(path: Path) -> str:
-    """Why MLX cannot run a file, "" if it can.
-
-    Raises:
-        ModelError: the file is missing, damaged or cut short.
-    """
+    """Why MLX cannot run a file, "" if it can."""
     if len(parts(path)) > 1:
         return "it is split into several files"
     header = read_header(path)

@@ -33,6 +33,7 @@ class Bandwidth:
 
     bytes_per_second: float
     source: str
+    """In plain words, for display."""
 
 
 def measured_on_cpu(threads: int) -> Bandwidth:
@@ -100,12 +101,21 @@ def _pass_seconds(parts: list[_Words]) -> list[float]:
     with ThreadPoolExecutor(len(parts)) as pool:
         # Written first: unwritten pages all map to one page of zeros, and a page is placed in the
         # memory next to the core that first writes it.
-        list(pool.map(lambda words: words.fill(1), parts))
+        list(pool.map(_write, parts))
         deadline = time.perf_counter() + _SECONDS
         while len(seconds) < _FEWEST_PASSES or (
             len(seconds) < _MOST_PASSES and time.perf_counter() < deadline
         ):
             start = time.perf_counter()
-            list(pool.map(np.bitwise_xor.reduce, parts))  # the cheapest that depends on every word
+            list(pool.map(_read, parts))
             seconds.append(time.perf_counter() - start)
     return seconds
+
+
+def _write(words: _Words) -> None:
+    words.fill(1)
+
+
+def _read(words: _Words) -> int:
+    """Exclusive or of all words: the cheapest result that depends on every word."""
+    return int(np.bitwise_xor.reduce(words))

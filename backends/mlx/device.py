@@ -38,11 +38,7 @@ def device() -> str:
 
 
 def check_gpu_layers(gpu_layers: int | None) -> None:
-    """Refuse a number of GPU layers: MLX runs all of them on the GPU, or none.
-
-    Raises:
-        UsageError: a number is given.
-    """
+    """Refuse a number of GPU layers: MLX runs all of them on the GPU, or none."""
     if gpu_layers is not None:
         raise UsageError(
             "--gpu-layers has no effect with MLX",

@@ -45,13 +45,7 @@ _UNKNOWN_CONTEXT = 4096
 
 
 def load(path: Path, *, gpu_layers: int | None = None) -> "MlxModel":
-    """Load an MLX folder or a llama GGUF file; only the loading thread may run it.
-
-    Raises:
-        ModelError: a file is missing, damaged, or of an unknown architecture.
-        OutOfMemoryError: the weights are larger than free memory.
-        UsageError: a number of GPU layers; MLX runs all of them on the GPU, or none.
-    """
+    """Load an MLX folder or a llama GGUF file; only the loading thread may run it."""
     mlx_device.check_gpu_layers(gpu_layers)
     with loading(path):
         return _loaded(path)
@@ -168,11 +162,7 @@ def _quantization(folder: MlxFolder, weights: list[tuple[str, mx.array]]) -> str
 
 @contextmanager
 def vocabulary(path: Path) -> Generator[Vocabulary]:
-    """Vocabulary of a folder, valid within the block.
-
-    Raises:
-        ModelError: a file is missing or damaged, or the architecture is unknown.
-    """
+    """Vocabulary of a folder, valid within the block."""
     checked_folder(path)
     with loading(path):
         module, config = read_module(path, lazy=True)

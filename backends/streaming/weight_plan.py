@@ -83,9 +83,6 @@ def weight_layout(path: Path) -> WeightLayout:
     """Read the layout of a model from the headers of its files.
 
     path: its first file.
-
-    Raises:
-        ModelError: a file is missing or damaged.
     """
     files = tuple(parts(path))
     headers = [read_header(file) for file in files]

@@ -1,4 +1,7 @@
-"""Files of a model, what identifies their content, and whether two vocabularies are the same."""
+"""Files of a model, what identifies their content, and whether two vocabularies are the same.
+
+What reads a model's files raises an OSError where that fails.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -37,11 +40,7 @@ def stored_bytes(path: Path) -> int:
 
 
 def content_hash(path: Path, memory: Path) -> str:
-    """Hex digest of a model; memory: the file that caches digests, ignored if unusable.
-
-    Raises:
-        OSError: a model file cannot be read.
-    """
+    """Hex digest of a model; memory: the file that caches digests, ignored if unusable."""
     files = model_files(path)
     key = _key(files)
     known = {str(key): str(digest) for key, digest in read_object(memory).items()}
@@ -54,21 +53,13 @@ def content_hash(path: Path, memory: Path) -> str:
 
 
 def known_hash(path: Path, memory: Path) -> str | None:
-    """The cached digest of a model; None if there is none, as reading a large model takes long.
-
-    Raises:
-        OSError: a model file cannot be read.
-    """
+    """The cached digest of a model; None if there is none, as reading a large model takes long."""
     digest = read_object(memory).get(_key(model_files(path)))
     return None if digest is None else str(digest)
 
 
 def stamp(path: Path) -> str:
-    """Path, size and modification time of a file, which identify its content.
-
-    Raises:
-        OSError: there is no such file.
-    """
+    """Path, size and modification time of a file, which identify its content."""
     stat = path.stat()
     return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}"
 
@@ -92,9 +83,6 @@ def fingerprint(path: Path, variant: str = "") -> str:
 
     Unlike content_hash it takes milliseconds at any size; a collision only costs measurements.
     variant: distinguishes models derived from the same files.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     digest = hashlib.sha256(variant.encode())
     for part in model_files(path):

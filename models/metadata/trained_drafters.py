@@ -1,4 +1,7 @@
-"""Trained drafters that a model's file or folder brings, or that lie beside it; their facts."""
+"""Trained drafters that a model's file or folder brings, or that lie beside it; their facts.
+
+A ModelError tells of a file that is missing or damaged.
+"""
 
 import contextlib
 import functools
@@ -71,9 +74,6 @@ def drafter_of(path: Path) -> TrainedDrafter | None:
     """The trained drafter in a GGUF file with all its parts, or in a folder of safetensors.
 
     None if it brings none.
-
-    Raises:
-        ModelError: it is missing or damaged.
     """
     if path.is_dir():
         return _in_folder(path, _stamps(path))
@@ -110,9 +110,6 @@ def misfit(drafter: TrainedDrafter, target: Path, backend: str = LLAMACPP) -> st
     """Why a drafter cannot draft for a model, as far as headers tell; empty if it may.
 
     backend: the one that runs the model.
-
-    Raises:
-        ModelError: the model is missing or damaged.
     """
     if backend == MLX:
         return folder_drafter.misfit(drafter, mlx_settings(target))
@@ -124,9 +121,6 @@ def found_for(path: Path, backend: str | None = None) -> list[FoundDrafter]:
 
     backend: the one that runs the model, by default the expected one; only what it can read is
     looked for. What is damaged, or is a model itself, is left out.
-
-    Raises:
-        ModelError: the model itself is missing or damaged.
     """
     backend = backend or expected_backend(path)
     own = None

@@ -201,7 +201,7 @@ def require_cut(info: ModelInfo, skipped: Sequence[int]) -> None:
 
 
 def can_cut(info: ModelInfo, skipped: Sequence[int]) -> bool:
-    """Whether require_cut accepts it. Raises ModelError: the file cannot be read."""
+    """Whether require_cut accepts it."""
     try:
         require_cut(info, skipped)
     except DraftUnavailableError:
@@ -270,11 +270,7 @@ _OUTPUT_BITS, _NARROW_OUTPUT_BITS = 6.5625, 8.5
 
 
 def weights_made(target: Path, recipe: Recipe) -> int:
-    """Approximate bytes of weights in the file that a recipe makes from a GGUF model.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
+    """Approximate bytes of weights in the file that a recipe makes from a GGUF model."""
     tensors = read_model(target)[1]
     names = {tensor.name for tensor in tensors}
     output = _OUTPUT if _OUTPUT in names else _EMBEDDING
@@ -288,11 +284,7 @@ def weights_made(target: Path, recipe: Recipe) -> int:
 
 
 def kept_share(target: Path, skipped: Sequence[int]) -> float:
-    """Share of a model's bytes that are left without some layers, from 0 to 1.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
+    """Share of a model's bytes that are left without some layers, from 0 to 1."""
     if not skipped:
         return 1.0
     sizes = list(_sizes(target))

@@ -81,11 +81,7 @@ class BlockLayout(HeadLayout):
 
 
 def block_layout(head: StoredHead) -> BlockLayout:
-    """The layout of a drafter in a folder.
-
-    Raises:
-        ValueError: a part is missing, or is not known, in words.
-    """
+    """The layout of a drafter in a folder."""
     written = head.settings
     settings = written.under(written.part(INNER))
     own = settings.under(settings.part(OWN))

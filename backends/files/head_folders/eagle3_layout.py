@@ -47,11 +47,7 @@ class Eagle3Layout(HeadLayout):
 
 
 def eagle3_layout(head: StoredHead) -> Eagle3Layout:
-    """The layout of a head in a folder.
-
-    Raises:
-        ValueError: a part is missing, or is not known, in words.
-    """
+    """The layout of a head in a folder."""
     written = head.settings
     settings = written.under(written.part(INNER))
     tensors = Tensors(head, _common)

@@ -58,11 +58,7 @@ _PREDICTING_NORM = "pre_fc_norm_hidden.weight"
 
 
 def drafter_in_folder(path: Path) -> TrainedDrafter | None:
-    """The drafter in a folder, or a model's own next-token layers; None if it brings none.
-
-    Raises:
-        ModelError: a file is missing, unreadable or damaged.
-    """
+    """The drafter in a folder, or a model's own next-token layers; None if it brings none."""
     return drafter_of_head(read_head(path))
 
 
@@ -102,11 +98,7 @@ def kind_of(head: StoredHead) -> TrainedKind | None:
 
 
 def misfit(drafter: TrainedDrafter, target: MlxFolder) -> str:
-    """Why a drafter cannot draft for a model, as far as settings tell; empty if it may.
-
-    Raises:
-        ModelError: the model's settings are damaged.
-    """
+    """Why a drafter cannot draft for a model, as far as settings tell; empty if it may."""
     kind = family(str(target.config.get("model_type", "")))
     if why := drafter.misfit(kind, target.count("hidden_size"), target.count("vocab_size")):
         return why
@@ -126,11 +118,7 @@ def family(model_type: str) -> str:
 
 
 def layout_of(head: StoredHead, kind: TrainedKind) -> Layout | None:
-    """The layout of a head whose layers are all its own; None of other kinds.
-
-    Raises:
-        ValueError: a part is missing, or is not known, in words.
-    """
+    """The layout of a head whose layers are all its own; None of other kinds."""
     match kind:
         case TrainedKind.EAGLE3:
             return eagle3_layout(head)
@@ -297,11 +285,7 @@ class HeadFolder:
     drafted: NDArray[np.int64] | None = None
 
     def last_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Weights, shapes and facts of a last-state head, as LastStateNet and LastStateHead ask.
-
-        Raises:
-            ModelError: its weights cannot be read.
-        """
+        """Weights, shapes and facts of a last-state head, as LastStateNet and LastStateHead ask."""
         layout, path = self.layout, self.head.path
         assert isinstance(layout, LastStateLayout), "it was checked"
         stored = {name: one for name, one in layout.names.items() if name != MAP}

@@ -42,11 +42,7 @@ class LastStateLayout:
 
 
 def last_state_layout(head: StoredHead) -> LastStateLayout:
-    """The layout of a head in a folder.
-
-    Raises:
-        ValueError: a part is missing, or is not known, in words.
-    """
+    """The layout of a head in a folder."""
     settings, tensors = head.settings, Tensors(head, _common)
     method = settings.text("method")
     if method not in (_MEDUSA, _HYDRA):

@@ -109,11 +109,7 @@ class StoredHead:
 
 
 def read_head(path: Path) -> StoredHead:
-    """Read a folder's config.json, and the headers of its weight files.
-
-    Raises:
-        ModelError: a file is missing, unreadable, damaged or cut short.
-    """
+    """Read a folder's config.json, and the headers of its weight files."""
     if not path.is_dir():
         raise ModelError(f"no folder {path}")
     if not (path / CONFIG).is_file():

@@ -258,10 +258,6 @@ def load_head(
 
     path: the head's file, or the model's own; the folder of a last-state head. context: of the
     model, which the head reads.
-
-    Raises:
-        ModelError: a file is damaged, or head and model do not belong together.
-        DraftUnavailableError: the model was loaded without its own layers.
     """
     if path.is_dir():
         return load_last_state(path, target, context)

@@ -17,12 +17,7 @@ from backends.llamacpp.model import LlamaModel
 
 
 def load_last_state(path: Path, target: LlamaModel, context: LlamaContext) -> "LlamaLastState":
-    """Load a head from its folder.
-
-    Raises:
-        ModelError: a file is damaged, or head and model do not belong together.
-        DraftUnavailableError: the model's embeddings are stored in a way that cannot be read.
-    """
+    """Load a head from its folder."""
     folder = checked_head_folder(path, read_header(parts(target.info.path)[0]))
     net, facts = folder.last_state()
     head = LastStateNet(embed=_embeddings(target.info.path), **net)

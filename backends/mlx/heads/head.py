@@ -34,9 +34,12 @@ from backends.mlx.heads.blocks import load_dflash
 from backends.mlx.heads.chain import MlxChainContext, load_eagle3
 from backends.mlx.heads.taps import add_final_states, remove_states
 from backends.mlx.heads.weights import (
+    Apply,
     LoadedHead,
     embedding_of,
     filled,
+    output_bytes,
+    output_of,
     prediction_names,
     read_weights,
     require_room,
@@ -83,8 +86,8 @@ class PredictionChain:
     """Next-token layers with the embedding and the output layer of the model they draft for."""
 
     layers: PredictionLayers
-    text: Any
-    """The model's text part."""
+    embedding: Apply
+    output: Apply
 
     def make_cache(self) -> list[Any]:
         return [KVCache() for _ in self.layers.layers]
@@ -95,21 +98,9 @@ class PredictionChain:
     def __call__(
         self, tokens: mx.array, rows: mx.array, cache: list[Any]
     ) -> tuple[mx.array, mx.array]:
-        embedded = self.text.model.embed_tokens(tokens)
+        embedded = self.embedding(tokens)
         states = self.layers(embedded.astype(rows.dtype)[None], rows[None], cache)[0]
-        return self._logits(states.astype(embedded.dtype)), states
-
-    @property
-    def output_layer(self) -> nn.Module:
-        return self.text.model.embed_tokens if self._is_tied else self.text.lm_head
-
-    @property
-    def _is_tied(self) -> bool:
-        return bool(self.text.args.tie_word_embeddings)
-
-    def _logits(self, states: mx.array) -> mx.array:
-        output: Any = self.output_layer
-        return output.as_linear(states) if self._is_tied else output(states)
+        return self.output(states.astype(embedded.dtype)), states
 
 
 def text_of(model: nn.Module) -> Any:
@@ -147,7 +138,7 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
         )
     has_experts = any(".switch_mlp." in name for name in weights)
     layers = empty_layers(text, has_experts=has_experts)
-    chain = PredictionChain(filled(layers, weights), text)
+    chain = PredictionChain(filled(layers, weights), embedding_of(text), output_of(text))
     n_vocab = target.info.n_vocab
 
     def opened(context: MlxContext) -> MlxChainContext:
@@ -164,8 +155,7 @@ def load_prediction(folder: HeadFolder, target: MlxModel) -> LoadedHead:
             chain, context, states, n_vocab=n_vocab, kv_bytes_per_token=per_token
         )
 
-    output = weights_of(chain.output_layer)
-    return LoadedHead(layers, opened, sum(array.nbytes for _, array in output))
+    return LoadedHead(layers, opened, output_bytes(text))
 
 
 _LOAD: dict[TrainedKind, Callable[[HeadFolder, MlxModel], LoadedHead]] = {
@@ -181,11 +171,6 @@ def load_head(path: Path, target: MlxModel, context: MlxContext) -> "MlxHead | M
     """Load a head for a model.
 
     path: the head's folder, or the model's own. context: of the model, which the head reads.
-
-    Raises:
-        ModelError: a file is damaged, or head and model do not belong together.
-        OutOfMemoryError: the weights are larger than free memory.
-        DraftUnavailableError: no such head can read the model.
     """
     folder = checked_head_folder(path, target.folder)
     if folder.drafter.kind is TrainedKind.LAST_STATE:

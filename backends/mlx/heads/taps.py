@@ -2,6 +2,7 @@
 
 # mlx and mlx-lm are typed in part only:
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from collections.abc import Sequence
 
