@@ -202,13 +202,7 @@ class CandidateFiles:
 
     @contextmanager
     def made(self, recipe: Recipe) -> Generator[Path]:
-        """Make the file of a recipe, valid within the block.
-
-        Raises:
-            DiskFullError: there is too little disk space.
-            DraftUnavailableError: it cannot be made from this model, or not here.
-            UsageError: the recipe does not fit the model.
-        """
+        """Make the file of a recipe, valid within the block. Raises as SelfDrafts.get does."""
         info = self._info
         recipe.check(info.name, info.n_layers, info.active_experts)
         require_cut(info, recipe.skipped_layers)

@@ -221,7 +221,6 @@ class MlxHead(LoadedLayers):
 
 
 def load_last_state(folder: HeadFolder, target: MlxModel, context: MlxContext) -> "MlxLastState":
-    """Load a head from its folder. Raises DraftUnavailableError: it cannot read the model."""
     assert target.module is not None, "the model is closed"
     embedding = embedding_of(target.module)
 

@@ -14,7 +14,7 @@ from backends import mlx
 from backends.base import Context, DeviceSampling, Logits, ModelError, Warping
 from backends.mlx.context import MlxContext
 from backends.mlx.heads.chain import MlxChainContext
-from backends.mlx.heads.head import load_head
+from backends.mlx.heads.head import load_head, text_of
 from backends.mlx.heads.taps import add_final_states
 from backends.mlx.model import MlxModel
 from tests.backends.mlx.heads.whole_text import rows_after
@@ -87,7 +87,7 @@ def expected(
 
 
 def _states(chain: Chain, history: Sequence[int]) -> Any:
-    body = chain.module.text.model
+    body = text_of(chain.context.model).model
     return np.array(body(mx.array([list(history)[:-1]]))[0])
 
 

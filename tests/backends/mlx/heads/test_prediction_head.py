@@ -14,7 +14,7 @@ mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
 from backends import mlx
 from backends.base import DraftUnavailableError, Logits, ModelError, OutOfMemoryError
 from backends.mlx.heads import weights as cache_room
-from backends.mlx.heads.head import load_head
+from backends.mlx.heads.head import load_head, text_of
 from backends.mlx.heads.weights import with_converted_norms
 from tests.backends.mlx.heads.whole_text import rows_after
 from tests.fixtures.mlx_models import N_VOCAB
@@ -52,7 +52,7 @@ def as_stored(folders: tuple[Path, Path]) -> Logits:
     """The same from the layers' weights over the whole text."""
     with opened(*folders) as pair:
         chain = cast("Any", pair.drafts)._module
-        states = np.array(chain.text.model(mx.array([TEXT]))[0])
+        states = np.array(text_of(pair.context.model).model(mx.array([TEXT]))[0])
         return rows_after(chain, [*TEXT, 7], states, THEN, skips_first=False)
 
 
