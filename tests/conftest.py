@@ -12,6 +12,7 @@ from hypothesis import settings
 from app.paths import Paths
 from backends.base import Model
 from models.stores.available_models import demo_path
+from tests.fixtures.card import pretend
 
 pytest_plugins = [
     "tests.fixtures.costs",
@@ -103,3 +104,12 @@ def demo(llamacpp: ModuleType, demo_file: Path) -> Iterator[Model]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "write what the screens look like into the snapshots, to be read and committed"
     parser.addoption("--update-snapshots", action="store_true", help=text)
+    text = "run llama.cpp as if on a graphics card, whose passes of other widths round otherwise"
+    parser.addoption("--card", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--card"):
+        patch = pytest.MonkeyPatch()
+        pretend(patch)
+        config.add_cleanup(patch.undo)
