@@ -12,7 +12,7 @@ from hypothesis import settings
 from app.paths import Paths
 from backends.base import Model
 from models.stores.available_models import demo_path
-from tests.fixtures.card import pretend
+from tests.fixtures.card import has_card, pretend
 
 pytest_plugins = [
     "tests.fixtures.costs",
@@ -106,6 +106,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-snapshots", action="store_true", help=text)
     text = "run llama.cpp as if on a graphics card, whose passes of other widths round otherwise"
     parser.addoption("--card", action="store_true", help=text)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if (mark := item.get_closest_marker("processor")) and has_card():
+        pytest.skip(f"of the processor alone: {mark.args[0]}")
 
 
 def pytest_configure(config: pytest.Config) -> None:

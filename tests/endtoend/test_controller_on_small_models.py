@@ -20,6 +20,7 @@ from decoding.planning.pausing import State
 from decoding.sampling.distribution import SamplingSettings
 from tests.fixtures.replied import said
 from tests.fixtures.retimed import retimed
+from tests.fixtures.rounding import rounding
 
 N_CTX, DRAFTER_CTX = 256, 64
 PROMPT = [300, 301, 302, 303, 300, 301]
@@ -61,7 +62,8 @@ def test_when_a_drafters_context_is_full_the_reply_goes_on_without_it(model: Mod
         )
         for _ in range(2):
             steps, reasons = reply(context, 200, controller)
-            assert not list(divergences(context, PROMPT, said(steps)))
+            allowed = 2 * rounding(context, PROMPT)
+            assert all(one.margin <= allowed for one in divergences(context, PROMPT, said(steps)))
             starts = [len(PROMPT) + len(said(steps[:place])) for place in range(len(steps))]
             late = sum(start < DRAFTER_CTX for start in starts)
             assert 0 < late < len(steps) - 1

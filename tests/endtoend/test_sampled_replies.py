@@ -20,7 +20,7 @@ pytest.importorskip("backends.llamacpp", reason="llama.cpp is not installed")
 
 from backends import llamacpp
 from backends.base import Context, Model
-from decoding.checks.distribution_check import LENGTH, Outcome, exact_distribution, p_value, reply
+from decoding.checks.distribution_check import LENGTH, Outcome, reply
 from decoding.draft import Drafter, PointMassLine, PointMassTree
 from decoding.drafters.cascade import Cascade, Vote
 from decoding.drafters.draft_model import DraftModel
@@ -42,6 +42,7 @@ from models.self_draft.self_draft_store import SelfDrafts
 from tests.fixtures.chance import chance
 from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.replied import replied, said
+from tests.fixtures.rounding import is_plain, law, p_of
 from tests.fixtures.tiny.tiny_file import N_VOCAB
 from tests.fixtures.wrong_rules import first_failure, forget_residual
 
@@ -168,7 +169,7 @@ def chance_of_five(
 
     Most replies have a draft of at least so many tokens, all of which the law reaches.
     """
-    law = exact_distribution(context, prompt, TWO)
+    exact = law(context, prompt, TWO)
     drawn: Counter[Outcome] = Counter()
     long = 0
     for seed in range(count):
@@ -177,8 +178,8 @@ def chance_of_five(
         long += any(step.drafted >= least for step in steps)
     assert least < LENGTH
     assert long > 0.9 * count, "drafts are too short to tell"
-    assert len(law) > 10, "too few outcomes to tell anything"
-    return p_value(law, drawn)
+    assert len(exact) > 10, "too few outcomes to tell anything"
+    return p_of(exact, drawn)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_greedy_ids_are_plain_decodings_with_any_prediction(pair: Pair) -> None:
         chance = random.Random(seed)
         other = [chance.randrange(N_VOCAB) for _ in range(TOKENS)]
         steps = written(pair[0], other if seed % 5 == 0 else edited(plain, chance))
-        assert said(steps) == plain
+        assert is_plain(pair[0], PROMPT, said(steps), plain)
         drafted = [step for step in steps if step.drafter == "prediction"]
         kinds["right"] += any(step.accepted for step in drafted)
         kinds["wrong"] += any(step.accepted < step.drafted for step in drafted)
@@ -267,7 +268,7 @@ def test_greedy_ids_are_plain_decodings_with_any_prediction(pair: Pair) -> None:
 @pytest.mark.slow
 def test_a_prediction_leaves_the_law(pair: Pair) -> None:
     context = pair[0]
-    law = exact_distribution(context, PROMPT, TWO)
+    exact = law(context, PROMPT, TWO)
     drafter = PredictedText(said(written(context, None))[:12], len(PROMPT))
     drawn: Counter[Outcome] = Counter()
     accepted = rejected = 0
@@ -277,5 +278,5 @@ def test_a_prediction_leaves_the_law(pair: Pair) -> None:
         accepted += any(step.accepted for step in steps)
         rejected += any(step.accepted < step.drafted for step in steps)
     assert min(accepted, rejected) > 150, "drafts must be accepted and rejected to tell anything"
-    assert len(law) > 10
-    assert p_value(law, drawn) > FALSE_ALARM
+    assert len(exact) > 10
+    assert p_of(exact, drawn) > FALSE_ALARM

@@ -15,6 +15,7 @@ from backends import llamacpp
 from backends.base import ModelError, UsageError
 from backends.engines.proof_process import CrashCheck, ProofProcess
 from backends.llamacpp.embedding import Embedder
+from tests.fixtures.rounding import bound
 from tests.fixtures.tiny.bert import (
     CLS,
     LAST,
@@ -81,7 +82,7 @@ def test_a_model_that_reads_from_left_to_right_embeds_its_last_token(
     _with_key(tiny("qwen3"), path, "qwen3.pooling_type", LAST)
     with closing(llamacpp.load(path, threads=1)) as model, closing(Embedder(model)) as embedder:
         rows, _ = embedder.embed(["Hello there.", "Another text", "Hello there."])
-        assert rows[0] == pytest.approx(rows[2], abs=1e-5)
+        assert rows[0] == pytest.approx(rows[2], abs=bound(1e-5, 5e-3))
         parameters = api.llama_context_default_params()
         parameters.n_ctx, parameters.embeddings, parameters.pooling_type = 256, True, 0
         parameters.n_threads = parameters.n_threads_batch = 1
@@ -91,7 +92,7 @@ def test_a_model_that_reads_from_left_to_right_embeds_its_last_token(
         held = (ctypes.c_int32 * len(tokens))(*tokens)
         assert not api.llama_decode(pointer, api.llama_batch_get_one(held, len(tokens)))
         row = np.ctypeslib.as_array(api.llama_get_embeddings_ith(pointer, -1), (embedder.width,))
-        assert rows[1] == pytest.approx(row / np.linalg.norm(row), abs=1e-3)
+        assert rows[1] == pytest.approx(row / np.linalg.norm(row), abs=bound(1e-3, 5e-3))
         api.llama_free(pointer)
 
 

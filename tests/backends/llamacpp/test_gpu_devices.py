@@ -126,6 +126,7 @@ def test_the_bandwidth_is_that_of_the_cards_that_run_models(
 
 
 def test_a_device_is_named_by_its_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "can_offload", lambda: False)
     assert library.device(None).startswith("CPU: ")
     monkeypatch.setattr(library, "can_offload", lambda: True)
     monkeypatch.setattr(library, "_devices", lambda: [CARD, OTHER])

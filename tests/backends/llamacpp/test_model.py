@@ -170,6 +170,7 @@ def test_fifty_rounds_of_loading_and_unloading_do_not_grow(demo_file: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.processor("a card has memory of its own, and a driver takes more here")
 def test_memory_grows_with_the_cache_and_with_no_prompt(demo_file: Path):
     small, kv_bytes = _peak(demo_file, 1024, 100)
     large, _ = _peak(demo_file, 5120, 900)
@@ -278,7 +279,7 @@ def mapped_share(path: Path) -> float:
 def test_a_file_is_only_mapped(demo_file: Path, tmp_path: Path, is_lazy: bool):
     library.start()
     parameters = api.llama_model_default_params()
-    parameters.load_mode, parameters.use_extra_bufts = 1, False
+    parameters.load_mode, parameters.use_extra_bufts, parameters.n_gpu_layers = 1, False, 0
     path = tmp_path / "copy.gguf"
     path.write_bytes(demo_file.read_bytes())
     with ExitStack() as stack:

@@ -93,6 +93,7 @@ def least_memory(model: Model, monkeypatch: pytest.MonkeyPatch) -> int:
     return enough
 
 
+@pytest.mark.processor("llama.cpp tells what a card has no room for")
 @pytest.mark.parametrize("copies", [0, 2])
 def test_where_memory_is_short_there_are_fewer_copies_or_none(
     hybrid: Model, monkeypatch: pytest.MonkeyPatch, copies: int
@@ -158,9 +159,9 @@ def test_a_refused_token_changes_nothing(context: Context) -> None:
     assert list(context.tokens) == TEXT[:28]
     rows = rows_after(context)
     context.truncate(0)
-    read(context, TEXT[:20])
-    context.forward(TEXT[20:28], 0)
-    assert np.allclose(rows_after(context), rows, atol=1e-3)
+    read(context, TEXT[:30])
+    context.truncate(28)
+    assert np.array_equal(rows_after(context), rows)
 
 
 def test_a_model_without_snapshots_comes_back_to_checkpoints_too(tiny_mamba: Path) -> None:

@@ -21,6 +21,14 @@ LOCKED = 40_000_000
 
 
 @pytest.fixture(scope="module")
+def in_memory(demo_file: Path) -> Iterator[Model]:
+    """On the processor, where streamed layers are too."""
+    model = llamacpp.load(demo_file, gpu_layers=0)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module")
 def streamed(demo_file: Path) -> Iterator[Model]:
     model = llamacpp.load(demo_file, lock_bytes=LOCKED)
     yield model
@@ -37,9 +45,9 @@ def greedy(context: Context, prompt: list[int], count: int) -> tuple[list[int], 
 
 
 @pytest.mark.slow
-def test_logits_are_those_of_the_model_in_memory(demo: Model, streamed: Model):
-    prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)
-    contexts = [model.open(256) for model in (demo, streamed)]
+def test_logits_are_those_of_the_model_in_memory(in_memory: Model, streamed: Model):
+    prompt = in_memory.tokenizer.encode("The old lighthouse keeper said that", special=False)
+    contexts = [model.open(256) for model in (in_memory, streamed)]
     (ids, rows), (streamed_ids, streamed_rows) = (greedy(one, prompt, 24) for one in contexts)
     assert streamed_ids == ids
     assert np.array_equal(streamed_rows, rows)
@@ -47,10 +55,10 @@ def test_logits_are_those_of_the_model_in_memory(demo: Model, streamed: Model):
         context.close()
 
 
-def test_a_tree_streams_as_well(demo: Model, streamed: Model):
-    prompt = demo.tokenizer.encode("One, two, three, four,", special=False)
+def test_a_tree_streams_as_well(in_memory: Model, streamed: Model):
+    prompt = in_memory.tokenizer.encode("One, two, three, four,", special=False)
     rows: list[np.ndarray] = []
-    for model in (demo, streamed):
+    for model in (in_memory, streamed):
         context = model.open(256)
         context.forward(prompt, 0)
         rows.append(context.forward_tree([5, 6, 7, 8], [-1, 0, 0, 2]).copy())
@@ -71,11 +79,11 @@ def test_the_model_tells_what_it_holds_and_what_it_reads(demo: Model, streamed: 
 
 
 @pytest.mark.slow
-def test_more_or_less_is_held_from_now_on(demo: Model, demo_file: Path):
+def test_more_or_less_is_held_from_now_on(in_memory: Model, demo_file: Path):
     model = llamacpp.load(demo_file, lock_bytes=LOCKED)
-    prompt = demo.tokenizer.encode("The old lighthouse keeper said that", special=False)
-    in_memory, context = demo.open(256), model.open(256)
-    expected, _ = greedy(in_memory, prompt, 12)
+    prompt = in_memory.tokenizer.encode("The old lighthouse keeper said that", special=False)
+    whole, context = in_memory.open(256), model.open(256)
+    expected, _ = greedy(whole, prompt, 12)
     ids, rows = greedy(context, prompt, 4)
     for held in (0, LOCKED // 2, 1 << 40):
         model_loading.hold(model, held)
@@ -89,7 +97,7 @@ def test_more_or_less_is_held_from_now_on(demo: Model, demo_file: Path):
             rows = context.forward(ids[-1:], 1)
     assert ids == expected[: len(ids)]
     model.close()
-    in_memory.close()
+    whole.close()
 
 
 def test_refused_locks_are_told_and_the_model_runs(
@@ -217,7 +225,10 @@ def test_locks_are_let_go_within_a_pass_and_it_is_told(
     model.close()
 
 
-def test_a_gpu_and_mlx_are_refused(demo_file: Path, tmp_path: Path):
+def test_a_gpu_and_mlx_are_refused(
+    demo_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("backends.llamacpp.library.can_offload", lambda: False)
     with pytest.raises(UsageError, match="--gpu-layers 5"):
         llamacpp.load(demo_file, gpu_layers=5, lock_bytes=LOCKED)
     with pytest.raises((UsageError, ModelError)):

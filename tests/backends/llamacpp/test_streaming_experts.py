@@ -58,7 +58,7 @@ def whole(file: Path, experts: int | None = None) -> tuple[list[int], Logits]:
 def test_its_answers_are_those_in_memory(file: Path, share: float) -> None:
     budget = round(share * weight_layout(file).weight_bytes)
     with (
-        closing(llamacpp.load(file, threads=1)) as model,
+        closing(llamacpp.load(file, threads=1, gpu_layers=0)) as model,
         closing(llamacpp.load(file, threads=1, lock_bytes=budget)) as streamed,
     ):
         (ids, rows), (streamed_ids, streamed_rows) = answer(model), answer(streamed)

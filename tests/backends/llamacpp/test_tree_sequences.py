@@ -26,6 +26,7 @@ def demo_pair(demo: Model) -> Iterator[tuple[Context, Context]]:
         context.close()
 
 
+@pytest.mark.processor("passes of other widths have the same bits")
 @pytest.mark.parametrize("ends", [(), (1, 3), (2, 4, 5), (1, 2, 3, 4, 5)])
 def test_a_tree_of_the_demo_model_gives_the_bits_of_its_lines(
     demo_pair: tuple[Context, Context], ends: Sequence[int]
@@ -33,6 +34,7 @@ def test_a_tree_of_the_demo_model_gives_the_bits_of_its_lines(
     assert largest_difference(*demo_pair, TOKENS, FORK, ends) == 0.0
 
 
+@pytest.mark.processor("passes of other widths have the same bits")
 def test_the_first_branch_kept_leaves_the_bits_of_a_line(demo_pair: tuple[Context, Context]):
     """Its rows lie in the cache where a line's would."""
     context, lines = demo_pair
@@ -94,7 +96,8 @@ def _greedy(context: Context, row: NDArray[np.float32], count: int) -> list[int]
 def test_growth_past_a_limit_or_of_unknown_tokens_drops_the_tree(demo: Model):
     """And the context goes on as if there had been none."""
     context = demo.open(64)
-    held = context.forward(PROMPT, 1).copy()
+    context.forward(PROMPT[:-1], 0)
+    held = context.forward(PROMPT[-1:], 1).copy()
     many = context.max_branches
     too_much = [
         ("branches", [5] * many, [-1] * many),

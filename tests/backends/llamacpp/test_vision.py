@@ -27,12 +27,15 @@ from decoding.events import Step
 from decoding.generation import Limits, generate
 from decoding.prefill import in_blocks, prefill, reuse
 from decoding.sampling.settings import SamplingSettings
+from tests.fixtures.rounding import bound, is_plain
 from tests.fixtures.tiny.kinds import Tiny
 from tests.fixtures.tiny.projector import picture, write_projector
 
 BEFORE, AFTER = [1, 300, 301, 302, 303], [310, 311, 312, 313, 314, 315]
 KINDS = {"mlp": "llama", "gemma3": "llama", "qwen2vl": "qwen35"}
 """Projectors with the model of each: the last has two dimensions of positions and a state."""
+ROUNDING = bound(2e-3, 0.02)
+"""Of logits that deviate by 2, in passes of other sizes; 0.007 was the most with `--card`."""
 
 
 def image(seed: int) -> Image:
@@ -82,7 +85,7 @@ def test_a_prompt_with_an_image_gives_the_logits_of_the_engines_own_helper(model
     prompt = [*BEFORE, *model.tokenizer.image_tokens(seen), *AFTER]
     with closing(model.open(512)) as context:
         ours = logits(context, prompt)
-    np.testing.assert_allclose(ours, engines_own(model, seen), atol=2e-3)
+    np.testing.assert_allclose(ours, engines_own(model, seen), atol=ROUNDING)
 
 
 def test_images_are_told_apart_and_their_prefixes_are_reused(model: LlamaModel):
@@ -98,13 +101,14 @@ def test_images_are_told_apart_and_their_prefixes_are_reused(model: LlamaModel):
             assert reuse(context, [*prompt[:known], 320]) == known
         for cut in (known, len(BEFORE) + 20, len(BEFORE), known + 20, known + len(other)):
             context.truncate(context.rollback_to(cut))
-            np.testing.assert_allclose(logits(context, prompt), expected, atol=2e-3)
+            np.testing.assert_allclose(logits(context, prompt), expected, atol=ROUNDING)
         state = context.save()
         expected = logits(context, [*prompt, 320])
         context.restore(prompt, state)
         np.testing.assert_array_equal(logits(context, [*prompt, 320]), expected)
 
 
+@pytest.mark.processor("a card takes moments for an image, and longer with each look")
 def test_encoding_stops_in_its_middle_and_leaves_the_context_as_it_was(model: LlamaModel):
     seen = model.tokenizer.image_tokens(image(1))
     prompt, vision = [*BEFORE, *seen, *AFTER], model.tokenizer.vision
@@ -120,7 +124,7 @@ def test_encoding_stops_in_its_middle_and_leaves_the_context_as_it_was(model: Ll
         found = logits(context, prompt)
         assert 0 < looked < vision._looked  # operations, of which the others were left out
         context.truncate(0)
-        np.testing.assert_allclose(logits(context, prompt), found, atol=2e-3)
+        np.testing.assert_allclose(logits(context, prompt), found, atol=ROUNDING)
 
 
 @pytest.mark.slow
@@ -174,9 +178,9 @@ def test_greedy_answers_are_the_same_with_and_without_drafting(model: LlamaModel
         plain, _ = answer(context, prompt)
         drafter = DraftModel("blind", beside, n_vocab=model.info.n_vocab, max_draft=4)
         found = [answer(context, prompt, one) for one in (PromptLookup(min_match=1), drafter)]
-        assert [tokens for tokens, _ in found] == [plain, plain]
         context.truncate(0)
-        assert answer(context, prompt, drafter)[0] == plain
+        found.append(answer(context, prompt, drafter))
+        assert all(is_plain(context, prompt, tokens, plain) for tokens, _ in found)
         assert max(beside.tokens) < IMAGE_TOKENS
 
 
@@ -192,9 +196,10 @@ def test_a_head_drafts_for_a_model_that_sees(tiny: Tiny, tmp_path: Path):
             head = own_head(model, context)
             assert head is not None
             drafter = DraftModel("mtp", head.open(512), n_vocab=model.info.n_vocab, max_draft=3)
-            assert answer(context, prompt, drafter)[0] == plain
+            found = [answer(context, prompt, drafter)[0]]
             context.truncate(context.rollback_to(len(BEFORE)))
-            assert answer(context, prompt, drafter)[0] == plain
+            found.append(answer(context, prompt, drafter)[0])
+            assert all(is_plain(context, prompt, tokens, plain) for tokens in found)
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.nightly)])

@@ -16,6 +16,7 @@ from backends.base.parent_array import path_to
 from backends.files import attention as rollback_depth
 from backends.llamacpp.heads.chain import ChainContext, SeveralLayers
 from backends.llamacpp.model import LlamaModel
+from tests.fixtures.rounding import bound
 from tests.fixtures.tiny.beside import N_CTX, anew, beside
 from tests.fixtures.tiny.head_rows import difference, line, read
 from tests.fixtures.tiny.head_run import PROMPT
@@ -30,9 +31,10 @@ EXPERTS = ("glm4moe", "nemotron_h_moe")
 """Heads with experts: where two are as likely, rounding chooses, and moves all logits of a row."""
 
 LAST = 305
-ROUNDING = 3e-3
-"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2 alone.
-A head that only reads has the same bits as one that drafted in between (540 comparisons)."""
+ROUNDING = bound(3e-3, 0.02)
+"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2 alone,
+0.0036 with `--card`. A head that only reads has the same bits as one that drafted in between (540
+comparisons)."""
 
 OF_MODEL = 0.03
 """Of logits of 6: what a model leaves in passes of other sizes and after trees, whose half floats

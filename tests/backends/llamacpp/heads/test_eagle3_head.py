@@ -18,6 +18,7 @@ from backends.files.gguf_header import read_header
 from backends.llamacpp.heads.chain import ChainContext
 from backends.llamacpp.heads.head import load_head
 from backends.llamacpp.model import LlamaModel
+from tests.fixtures.rounding import bound
 from tests.fixtures.tiny.beside import N_CTX, anew, beside, open_context
 from tests.fixtures.tiny.engine_pass import EnginePass, loaded
 from tests.fixtures.tiny.head_rows import difference, read
@@ -28,9 +29,9 @@ from tests.fixtures.tiny.models import write_dense
 
 KINDS = ("eagle3", "eagle3-borrowing")
 GUESSED = (305, 210, 220, 230)
-ROUNDING = 3e-3
-"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2
-alone."""
+ROUNDING = bound(3e-3, 0.02)
+"""Of logits of 6, in passes of other sizes: 0.00006 was found with AVX-512, 0.0012 with AVX2 alone,
+0.0036 of other heads with `--card`."""
 
 
 @pytest.fixture(scope="module")

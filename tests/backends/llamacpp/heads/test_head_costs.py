@@ -2,20 +2,32 @@
 
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from functools import partial
+from itertools import count
 
 import pytest
 
 pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
 
+from app.learned import calibrations
 from app.learned.calibrations import CONTEXT, Calibrations
 from app.paths import Paths
 from backends.base import Context
+from decoding.estimation.calibration import calibrate
 from decoding.estimation.cost import DraftCost
 from decoding.estimation.draft_cost import BlockCost
 from tests.fixtures.tiny.head_pair import Opened, Pair
 from tests.fixtures.tiny.heads import BLOCK
 
 PROMPT = [1, 75, 300, 299, 310, 75, 98, 112]
+
+
+@pytest.fixture(autouse=True)
+def _ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which every pass takes as long: a card's times of such small ones scatter."""
+    ticks = count()
+    timed = partial(calibrate, clock=lambda: 0.001 * next(ticks))
+    monkeypatch.setattr(calibrations, "calibrate", timed)
 
 
 def measured(pair: Pair, told: list[str]) -> DraftCost:
@@ -27,8 +39,8 @@ def measured(pair: Pair, told: list[str]) -> DraftCost:
         with closing(own), closing(pair.head.open_beside(own)) as empty:
             yield empty
 
-    calibrations = Calibrations(Paths.of_this_user(), told.append)
-    return calibrations.head(pair.head, pair.drafts, beside, "head")
+    kept = Calibrations(Paths.of_this_user(), told.append)
+    return kept.head(pair.head, pair.drafts, beside, "head")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tests.fixtures.tiny.tiny_file import Shape
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.processor("a card has memory of its own, and a driver takes more here"),
     pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is told by Linux"),
 ]
 
