@@ -62,6 +62,8 @@ verification: a rule that judges a draft as a whole differs from one that does n
 token on."""
 
 PROMPT = [300, 301, 302, 303, 300, 301]
+CLEAR = [307, 308, 309, 310, 307, 308]
+"""After it, which tokens are possible is hardly a near-tie, even with the rounding of a card."""
 SHAPE = TreeShape((-1, -1, 0, 0, 1), (0, 1, 0, 1, 0))
 
 Pair = tuple[Context, Context]
@@ -196,7 +198,7 @@ def test_drafters_made_of_others_leave_the_law(kind: str, close_pair: Pair) -> N
     elif kind == "vote":
         drafter = Vote("v", [lookup, model])
     least = 3 if kind == "cascade" else 4
-    assert chance_of_five(context, PROMPT, drafter, REPLIES, least) > FALSE_ALARM
+    assert chance_of_five(context, CLEAR, drafter, REPLIES, least) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -206,7 +208,7 @@ def test_a_rule_that_is_wrong_from_the_second_token_on_is_seen(
     context, beside = close_pair
     monkeypatch.setattr(target_pass, "verify_block", first_failure)
     drafter = DraftModel("m", beside, n_vocab=N_VOCAB, max_draft=5)
-    assert chance_of_five(context, PROMPT, drafter, REPLIES) < FALSE_ALARM
+    assert chance_of_five(context, CLEAR, drafter, REPLIES) < FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -227,14 +229,16 @@ TOKENS = 48
 PREDICTIONS = 30
 
 
-def written(context: Context, predicted: Sequence[int] | None) -> list[Step]:
+def written(
+    context: Context, predicted: Sequence[int] | None, prompt: Sequence[int] = PROMPT
+) -> list[Step]:
     """A greedy reply; the controller believes that drafting costs next to nothing."""
     costs = CostModel(Measured({1: 1.0, 16: 1.1}))
     controller = Controller([ManagedDrafter(PromptLookup())], costs, N_VOCAB, lambda: 0.0)
     if predicted is not None:
-        controller.add([ManagedDrafter(PredictedText(predicted, len(PROMPT)))])
+        controller.add([ManagedDrafter(PredictedText(predicted, len(prompt)))])
     drafter = None if predicted is None else controller
-    return replied(context, PROMPT, GREEDY, Limits(TOKENS, frozenset()), drafter)
+    return replied(context, prompt, GREEDY, Limits(TOKENS, frozenset()), drafter)
 
 
 def edited(text: Sequence[int], chance: random.Random) -> list[int]:
@@ -268,12 +272,12 @@ def test_greedy_ids_are_plain_decodings_with_any_prediction(pair: Pair) -> None:
 @pytest.mark.slow
 def test_a_prediction_leaves_the_law(pair: Pair) -> None:
     context = pair[0]
-    exact = law(context, PROMPT, TWO)
-    drafter = PredictedText(said(written(context, None))[:12], len(PROMPT))
+    exact = law(context, CLEAR, TWO)
+    drafter = PredictedText(said(written(context, None, CLEAR))[:12], len(CLEAR))
     drawn: Counter[Outcome] = Counter()
     accepted = rejected = 0
     for seed in range(REPLIES):
-        outcome, steps = reply(context, PROMPT, replace(TWO, seed=seed), drafter)
+        outcome, steps = reply(context, CLEAR, replace(TWO, seed=seed), drafter)
         drawn[outcome] += 1
         accepted += any(step.accepted for step in steps)
         rejected += any(step.accepted < step.drafted for step in steps)
