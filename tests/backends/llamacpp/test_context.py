@@ -60,7 +60,7 @@ def test_passes_of_one_width_repeat_to_the_bit_and_on_a_card_those_alone(context
         rows.append(context.forward([40, 41, 42], 3).copy())
     context.truncate(len(PROMPT))
     alone = np.vstack([context.forward([token], 1).copy() for token in (40, 41, 42)])
-    assert np.array_equal(*rows)
+    assert np.array_equal(rows[0], rows[1])
     assert np.array_equal(rows[0], alone) is not has_card()
     assert np.corrcoef(rows[0].ravel(), alone.ravel())[0, 1] > 0.99
 
