@@ -67,8 +67,7 @@ class Calling:
         stderr.status("starting tools")
         wait_for(*self._toolbox.start(self.chosen).values())
         stderr.clear_status()
-        for fault in self._toolbox.faults(self.chosen):
-            stderr.note(f"note: {fault.summary}")
+        stderr.remarks(*(fault.summary for fault in self._toolbox.faults(self.chosen)))
         tools = self._toolbox.offered(self.chosen)
         shown = replace(request.options, shows_control=bool(tools))
         return replace(request, tools=tools, options=shown)

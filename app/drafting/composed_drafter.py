@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from app.drafting.drafter_handle import DrafterHandle
 from app.drafting.drafter_model import why_no_line
@@ -54,21 +55,14 @@ class Composer:
         """
         key = composed(node.kind, [part.key for part in parts], node.settings)
         match node.kind:
-            case NodeKind.CASCADE:
-                return self._cascade(node.name, parts)
+            case NodeKind.CASCADE:  # cheapest first
+                return reduce(partial(self._level, node.name), parts)
             case NodeKind.TREE:
                 return self._tree(node.name, key, parts[0], TreeSettings.parse(node.settings))
             case NodeKind.PATHS:
                 return self._paths(node.name, key, parts[0], PathsSettings.parse(node.settings))
             case _:
                 return self._vote(node.name, key, parts)
-
-    def _cascade(self, name: str, parts: Sequence[DrafterHandle]) -> DrafterHandle:
-        """A cascade of the parts, cheapest first."""
-        below, *models = parts
-        for model in models:
-            below = self._level(name, below, model)
-        return below
 
     def _level(self, name: str, below: DrafterHandle, model: DrafterHandle) -> DrafterHandle:
         """One level: a model and the drafter for it, run by a controller on that model's costs."""

@@ -230,10 +230,6 @@ def parse(
     return DraftSpec(text, _Reader(text, paths, target, forms).read())
 
 
-def _is_for_mlx(target: Reference | HubReference | None) -> bool:
-    return isinstance(target, HubReference) and target.form is Form.MLX
-
-
 class _Reader:
     """Parses one SPEC that is neither auto nor off."""
 
@@ -247,7 +243,8 @@ class _Reader:
         self._text = text
         self._paths = paths
         self._path = target.path if isinstance(target, Reference) else None
-        is_folder = self._path.is_dir() if self._path else _is_for_mlx(target)
+        is_for_mlx = isinstance(target, HubReference) and target.form is Form.MLX
+        is_folder = self._path.is_dir() if self._path else is_for_mlx
         self._backend = MLX if is_folder else LLAMACPP
         """Expected to run the target."""
         self._target = entry_of(target) if target else None

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -144,7 +143,8 @@ def ask(
             rest = "" if streaming else reply.text
             stdout.write(rest if reply.text.endswith("\n") else f"{rest}\n")
             read = sources.values()
-            _note(told(read, reply.text, frozenset(sources), libraries.searched(read)))
+            for line in told(read, reply.text, frozenset(sources), libraries.searched(read)):
+                stderr.note(line)
             if sys.stderr.isatty():
                 stderr.note(stats_line(session, reply))
         _note_cut(reply)
@@ -164,7 +164,7 @@ def _attached(
     """
     if read_all is None:
         found, faults = libraries.found(asked, math.inf)
-        _note(faults, "note: ")
+        stderr.remarks(*faults)
         return found
     texts = libraries.all_of(asked, math.inf)
     found, is_all = read_all_of(session, read_all, texts, {})
@@ -172,11 +172,6 @@ def _attached(
         stdout.write("".join(f"{one.name}: {one.text}\n\n" for one in found))
         raise typer.Exit(EXIT_INTERRUPTED)
     return (*(one for one in asked.files if one.image), *found)
-
-
-def _note(lines: Iterable[str], mark: str = "") -> None:
-    for line in lines:
-        stderr.note(f"{mark}{line}")
 
 
 def _note_cut(reply: Reply) -> None:
@@ -215,6 +210,4 @@ def _note_limits(
     thinks = request.conversation.think != THINK_AUTO or request.options.think_budget
     if thinks and not (loaded.can_think or loaded.is_remote):
         stderr.note("note: this model has no thinking mode")
-    for note in (*loaded.notes, prompt.note, rule.warning if rule else ""):
-        if note:
-            stderr.note(f"note: {note}")
+    stderr.remarks(*loaded.notes, prompt.note, rule.warning if rule else "")

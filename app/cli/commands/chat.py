@@ -214,8 +214,7 @@ class _Talk:
         stderr.status("reading files")
         found, told = self._libraries.found(self._asked(message, files), math.inf)
         stderr.clear_status()
-        for fault in (*(f"{one}: the message goes without it" for one in faults), *told):
-            stderr.note(f"note: {fault}")
+        stderr.remarks(*(f"{one}: the message goes without it" for one in faults), *told)
         self._answer(message, found)
 
     def _asked(self, message: str, files: tuple[Attachment, ...] = ()) -> Asked:
@@ -274,8 +273,7 @@ class _Talk:
             del self._questions[:gone]
             oldest = counted(dropped, "message")
             stderr.note(f"note: the context is full; left out: the oldest {oldest}")
-        if prompt.note:
-            stderr.note(f"note: {prompt.note}")
+        stderr.remarks(prompt.note)
         try:
             for each in calling.streamed(session, reply, prompt, says=True):
                 reply, conversation.turns = each, each.request.conversation.turns
@@ -304,9 +302,8 @@ class _Talk:
 
     def _tell_shortage(self) -> None:
         """Say once what the model lost to other programs."""
-        shortage = self._session.shortage
-        if shortage and shortage != self._told_shortage:
-            stderr.note(f"note: {shortage}")
+        if (shortage := self._session.shortage) != self._told_shortage:
+            stderr.remarks(shortage)
         self._told_shortage = shortage
 
 

@@ -116,9 +116,7 @@ def _introduce(
     stderr.note(f"model     {model}")
     stderr.note(f"drafters  {drafters}")
     rule = defaults.sampling.lossy_in_effect
-    for note in (*loaded.notes, *told, rule.warning if rule else ""):
-        if note:
-            stderr.note(f"note: {note}")
+    stderr.remarks(*loaded.notes, *told, rule.warning if rule else "")
 
 
 def loaded_by(engine: Engine, stop: Event) -> Loaded | None:

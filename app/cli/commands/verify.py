@@ -8,7 +8,7 @@ import typer
 
 from app.cli import option_values
 from app.cli.options import SESSION, option, with_options
-from app.cli.output import Json, Output, write_object
+from app.cli.output import Json, Output, write_result
 from app.cli.session import open_session, phases
 from app.cli.terminal import stderr, stdout
 from app.cli.terminal.interrupt import interruptible
@@ -65,10 +65,7 @@ def verify(
 
 def _tell(verdict: dict[str, Any], json: bool, output: Path | None) -> NoReturn:
     """Write a verdict, and exit with its code."""
-    if json:
-        write_object(verdict, output)
-    else:
-        stdout.write_line(verdict["verdict"])
+    write_result(verdict, [verdict["verdict"]], json, output)
     if not verdict["lossless"]:
         raise typer.Exit(EXIT_ERROR)
     raise typer.Exit(EXIT_DONE if verdict["complete"] else EXIT_INTERRUPTED)

@@ -64,6 +64,12 @@ def note(text: str) -> None:
     _write(f"{text}\n")
 
 
+def remarks(*texts: str) -> None:
+    """Write a note that is marked as one for each text that is not empty."""
+    for text in filter(None, texts):
+        note(f"note: {text}")
+
+
 def show_error(error: SpecchatError) -> None:
     """Write the error and its cause on one line, whatever names are in it, then the remedy."""
     note(f"specchat: {SpecchatError(one_line(error.what), one_line(error.why), error.remedy)}")

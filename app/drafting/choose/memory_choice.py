@@ -153,7 +153,9 @@ class StreamContenders:
                     path = reference.path
                     size = stored_bytes(path)
                     yield DrafterInfo(reference.name, None, None, "", path, read_bytes=size)
-            yield from self._named_own(node)
+            for own in node.self_drafters:
+                for path in self._made(own.recipe or self.own):
+                    yield replace(_own_candidate(path), name=own.name)
 
     def _references(self, node: DrafterSpec) -> Iterator[Reference | HubReference]:
         """Models of a node; for own layers, which are left out, those beside the model."""
@@ -163,11 +165,6 @@ class StreamContenders:
                 yield reference
             elif beside := head_beside(TrainedKind.NEXT_TOKEN_LAYERS, own, is_alone=True):
                 yield Reference(beside.name, beside)
-
-    def _named_own(self, node: DrafterSpec) -> Iterator[DrafterInfo]:
-        for own in node.self_drafters:
-            for path in self._made(own.recipe or self.own):
-                yield replace(_own_candidate(path), name=own.name)
 
     def _made(self, recipe: Recipe | None = None) -> list[Path]:
         try:
