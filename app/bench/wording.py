@@ -138,8 +138,7 @@ def figure_rows(bench: Bench) -> dict[str, list[list[str]]]:
         f"{kind or 'all kinds'}, temperature {temperature:g}": [
             _figure_row(bench, method, kind, temperature) for method in bench.methods
         ]
-        for temperature in bench.temperatures
-        for kind in (*bench.kinds, None)
+        for temperature, kind in product(bench.temperatures, (*bench.kinds, None))
     }
 
 

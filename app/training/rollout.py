@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -130,12 +130,7 @@ def rolled_out(
     """
     session.context.be_ready_to_draft()
     known = dict(_stored(file))
-    trials = [
-        (contender, heat, one)
-        for contender in contenders
-        for heat in _TEMPERATURES
-        for one in asked
-    ]
+    trials = list(product(contenders, _TEMPERATURES, asked))
     left = [trial for trial in trials if _name(*trial, most) not in known]
     for contender in contenders:
         if not (own := [trial for trial in left if trial[0] is contender]):
@@ -156,16 +151,15 @@ def results(
 ) -> Iterator[Result]:
     """Of what is done, as rolled_out has noted it."""
     done = dict(_stored(file))
-    for contender in contenders:
-        for heat in _TEMPERATURES:
-            counts = defaultdict[str, list[NDArray[np.int64]]](list)
-            for one in asked:
-                if (name := _name(contender, heat, one, most)) in done:
-                    counts[one.kind].append(done[name])
-            if counts:
-                overall = _acceptance([*chain.from_iterable(counts.values())])
-                by_kind = {kind: _acceptance(found) for kind, found in counts.items()}
-                yield Result(contender.name, heat, overall, by_kind)
+    for contender, heat in product(contenders, _TEMPERATURES):
+        counts = defaultdict[str, list[NDArray[np.int64]]](list)
+        for one in asked:
+            if (name := _name(contender, heat, one, most)) in done:
+                counts[one.kind].append(done[name])
+        if counts:
+            overall = _acceptance([*chain.from_iterable(counts.values())])
+            by_kind = {kind: _acceptance(found) for kind, found in counts.items()}
+            yield Result(contender.name, heat, overall, by_kind)
 
 
 def _name(contender: Contender, heat: float, asked: Asked, most: int) -> str:
