@@ -27,6 +27,7 @@ from app.wording import without_continuation
 from backends.base import UsageError
 from backends.base.images import without_images
 from backends.base.safe_files import explained, read_bounded, write_whole
+from backends.chat.tools import as_object
 
 SCHEMA = 1
 
@@ -113,7 +114,7 @@ def backup(history: History, number: int) -> dict[str, Any]:
     return {
         **as_json(chat, history.path(number)),
         "name": facts["title"],
-        "settings": _settings(facts["settings"]),
+        "settings": as_object(facts["settings"]) or {},
         "folder": facts["folder"],
         "shown": places.get(history.first_shown(number), 0),
         "tree": [
@@ -132,13 +133,6 @@ def backup(history: History, number: int) -> dict[str, Any]:
             for one in history.queue(number)
         ],
     }
-
-
-def _settings(stored: str) -> object:
-    try:
-        return json.loads(stored)
-    except ValueError:
-        return {}
 
 
 _MOST_BYTES = 1 << 30

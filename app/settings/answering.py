@@ -4,12 +4,12 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 from app.settings import catalogue
 from app.settings.catalogue import BY_NAME, CHAT_KEYS, LOSSY, Value
 from backends.base import UsageError
 from backends.chat.reply_form import THINK_AUTO
+from backends.chat.tools import as_object
 from decoding.sampling.settings import OFF, SamplingSettings
 
 PRESET, ALLOWED = "preset", "allowed"
@@ -67,14 +67,8 @@ def stored(own: Mapping[str, Value]) -> str:
 
 def restored(text: str) -> dict[str, Value]:
     """Parse a chat's stored values; invalid ones are left out."""
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(parsed, dict):
-        return {}
     own: dict[str, Value] = {}
-    for name, value in cast("dict[str, object]", parsed).items():
+    for name, value in (as_object(text) or {}).items():
         if name in (PRESET, ALLOWED) and isinstance(value, str):
             own[name] = value
         elif name in _OWN:
