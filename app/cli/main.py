@@ -36,7 +36,7 @@ class _Commands(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option in self.params:
-            option.value_from_envvar = _ignored
+            option.value_from_envvar = lambda ctx: None  # noqa: ARG005 - as Typer calls it
         keep_defaults(self.params)
         return super().parse_args(ctx, args)
 
@@ -68,10 +68,6 @@ def _imported(name: str) -> Any:
     group = typer_main.get_command(holder)
     assert isinstance(group, core.TyperGroup)
     return group.commands[name]
-
-
-def _ignored(ctx: Any) -> None:
-    del ctx
 
 
 app = typer.Typer(

@@ -155,7 +155,8 @@ class Server:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.get_loop().set_exception_handler(_ignore)
+            # What goes wrong on a connection concerns nobody else.
+            runner.get_loop().set_exception_handler(lambda _loop, _context: None)
             with contextlib.suppress(asyncio.CancelledError):
                 runner.run(self._uvicorn.serve([self._socket]))
 
@@ -232,8 +233,3 @@ def _listening(host: str, port: int) -> socket.socket:
         raise UsageError(what, why, "Choose another with --port or --host.") from error
     listening.setblocking(False)
     return listening
-
-
-def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """What goes wrong on a connection concerns nobody else."""
-    del loop, context
