@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from backends.base import Context, Logits
-from decoding.draft import Draft, Drafter, PointMassLine, SampledLine
+from decoding.draft import Draft, Drafter, KeepOn, PointMassLine, SampledLine, evidence_class
 from decoding.joined_pass import forward
 from decoding.prefill import common_prefix, prefill, reuse
 from decoding.sampling.distribution import Distribution
@@ -26,13 +26,22 @@ class GrowingDraft:
         return len(self.tokens)
 
     def add(
-        self, token: int, confidence: float, evidence: int, q_draft: Distribution | None = None
+        self,
+        token: int,
+        confidence: float,
+        q_draft: Distribution | None = None,
+        evidence: int | None = None,
     ) -> None:
+        """evidence: the class of the confidence if None."""
         self.tokens.append(token)
         self.confidence.append(confidence)
-        self.evidence.append(evidence)
+        self.evidence.append(evidence_class(confidence) if evidence is None else evidence)
         if q_draft is not None:
             self.distributions.append(q_draft)
+
+    def goes_on(self, keep_on: KeepOn | None) -> bool:
+        """Whether one more token is wanted after the last one."""
+        return keep_on is None or keep_on(self.confidence[-1], self.evidence[-1])
 
     def done(self, drafter: str) -> Draft:
         """The draft, under the name of its drafter."""

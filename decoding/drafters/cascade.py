@@ -12,7 +12,6 @@ from decoding.draft import (
     Drafter,
     KeepOn,
     Line,
-    evidence_class,
     on_host,
     refusal_of_all,
 )
@@ -111,12 +110,11 @@ class Vote(Drafter):
             self._elections.append((ballots, elected))
             supporters = [voter for voter, ballot in enumerate(ballots) if ballot == elected]
             confidence = max(rates[voter] for voter in supporters)
-            evidence = sum(1 << voter for voter in supporters)
-            draft.add(elected, confidence, evidence)
+            draft.add(elected, confidence, evidence=sum(1 << voter for voter in supporters))
             text.append(elected)
             if elected in self._end_tokens:
                 break
-            wants_more = keep_on is None or keep_on(confidence, evidence)
+            wants_more = draft.goes_on(keep_on)
         return draft.done(self.name) if draft.tokens else NO_DRAFT
 
 
@@ -188,13 +186,11 @@ class Cascade(ReadsBacklog[Reader]):
             for token, q_draft in self._drawn(text, len(draft), count - len(draft)):
                 if token == NOTHING:
                     return draft.done(self.name)
-                confidence = q_draft.of(token)
-                evidence = evidence_class(confidence)
-                draft.add(token, confidence, evidence, q_draft)
+                draft.add(token, q_draft.of(token), q_draft)
                 text.append(token)
                 if token in self.end_tokens:
                     return draft.done(self.name)
-                wants_more = keep_on is None or keep_on(confidence, evidence)
+                wants_more = draft.goes_on(keep_on)
         return draft.done(self.name)
 
     def _drawn(self, text: Sequence[int], drawn: int, most: int) -> list[tuple[int, Distribution]]:

@@ -84,12 +84,8 @@ class DraftModel(ReadsBacklog[Reader]):
         row = rows[0, : self._n_vocab]
         while (q_draft := sampler.q_draft(row, history, draft.tokens)) is not None:
             token = q_draft.mode if self._is_certain else q_draft.draw(uniform(sampler.drafting))
-            confidence = q_draft.of(token)
-            evidence = evidence_class(confidence)
-            draft.add(token, confidence, evidence, None if self._is_certain else q_draft)
-            if len(draft) == count or token in self.end_tokens:
-                break
-            if keep_on is not None and not keep_on(confidence, evidence):
+            draft.add(token, q_draft.of(token), None if self._is_certain else q_draft)
+            if len(draft) == count or token in self.end_tokens or not draft.goes_on(keep_on):
                 break
             row = forward(self._context, [token], 1)[0, : self._n_vocab]
         return draft
@@ -161,12 +157,8 @@ class BlockDraft(ReadsBacklog[Reader]):
             if q_draft is None:
                 break
             token = q_draft.draw(uniform(self._sampler.drafting))
-            confidence = q_draft.of(token)
-            evidence = evidence_class(confidence)
-            draft.add(token, confidence, evidence, q_draft)
-            if token in self.end_tokens:
-                break
-            if keep_on is not None and not keep_on(confidence, evidence):
+            draft.add(token, q_draft.of(token), q_draft)
+            if token in self.end_tokens or not draft.goes_on(keep_on):
                 break
         return draft.done(self.name)
 

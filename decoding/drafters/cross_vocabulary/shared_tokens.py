@@ -105,10 +105,9 @@ class AcrossVocabularies(_Across):
         else:
             return None
         for ours, distribution, confidence in added:
-            draft.add(ours, confidence, evidence_class(confidence), distribution)
-            if len(draft.tokens) == count or ours in self.end_tokens:
-                return None
-            if keep_on is not None and not keep_on(confidence, evidence_class(confidence)):
+            draft.add(ours, confidence, distribution)
+            is_over = len(draft) == count or ours in self.end_tokens
+            if is_over or not draft.goes_on(keep_on):
                 return None
         return token
 

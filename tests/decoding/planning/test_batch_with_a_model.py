@@ -112,10 +112,10 @@ def test_each_has_the_law_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     add, before = GrowingDraft.add, list[Distribution]()
 
     def of_another(
-        self: GrowingDraft, token: int, confidence: float, evidence: int, q_draft: Distribution
+        self: GrowingDraft, token: int, confidence: float, q_draft: Distribution
     ) -> None:
         before.append(q_draft)
-        add(self, token, confidence, evidence, before[-2] if len(before) > 1 else q_draft)
+        add(self, token, confidence, before[-2] if len(before) > 1 else q_draft)
 
     monkeypatch.setattr(GrowingDraft, "add", of_another)
     assert min(likelihood(120)) < 1e-3
