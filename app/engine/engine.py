@@ -531,6 +531,10 @@ class Engine:
         """Answer a request, and beside it those that come meanwhile."""
         side_by_side = self._side_by_side(answer.request)
         if side_by_side is None:
+            if (together := self._together) is not None and together.sequences.reserve(
+                together.own.n_ctx
+            ):
+                together.sequences.give_back(together.own)
             self._answer_alone(answer)
         else:
             side_by_side.run(answer, lambda: self._let_join(side_by_side))

@@ -12,6 +12,7 @@ from app.engine.session import Session
 from backends.base import Context, SpecchatError
 from backends.base.images import IMAGE_TOKENS
 from backends.base.model import SharedContext
+from decoding.draft import MOST_DRAFTED
 from decoding.planning.batch import Batch
 from decoding.prefill import common_prefix
 
@@ -87,7 +88,7 @@ class SideBySide:
         prompt: Sequence[int] = ()
         with contextlib.suppress(Exception):  # its turn will tell
             prompt = self.prompts.prompt(answer, self.session).tokens
-        if not self.sequences.reserve(self._need(answer, prompt) if prompt else 0):
+        if not self.sequences.reserve(self._need(answer, prompt) if prompt else 0, prompt):
             return False
         self._own_answer, self._own_prompt = answer, prompt
 
@@ -155,8 +156,8 @@ class SideBySide:
         return taken
 
     def _need(self, answer: Answer, prompt: Sequence[int]) -> int:
-        """Cells that an answer may come to hold."""
-        return min(len(prompt) + answer.request.max_tokens, self.own.n_ctx)
+        """Cells that an answer may come to hold, with a draft after its text."""
+        return min(len(prompt) + answer.request.max_tokens + MOST_DRAFTED, self.own.n_ctx)
 
     @contextlib.contextmanager
     def _ending(self, answer: Answer) -> Generator[bool]:
@@ -212,10 +213,11 @@ class Sequences:
         """Whether no reply is in progress in the session's own sequence."""
         return self.own not in self._reserved
 
-    def reserve(self, need: int) -> bool:
+    def reserve(self, need: int, prompt: Sequence[int] = ()) -> bool:
         """Reserve cells for a reply in the session's own sequence; False while there is no room."""
-        if is_possible := self._make_room(need, held=self.own.length):
-            self._reserved[self.own] = need
+        own, kept = self.own, common_prefix(self.own.tokens, prompt)
+        if is_possible := self._make_room(need, lambda: own.length - own.shared_after(kept)):
+            self._reserved[own] = need + own.shared_after(kept)
         return is_possible
 
     def take(self, prompt: Sequence[int], need: int) -> Context | None:
@@ -231,13 +233,13 @@ class Sequences:
         shared = known[source]
         if source in self.idle and 2 * shared >= source.length:  # the same chat goes on
             self.idle.remove(source)
-            if not self._make_room(need, held=source.length):
+            source.truncate(source.rollback_to(shared))  # first: others may keep its cells
+            if not self._make_room(need, lambda: source.length):
                 self.idle.append(source)
                 return None
-            source.truncate(source.rollback_to(shared))
             taken = source
         else:
-            if not self._make_room(need, held=shared, opens=True, spared=source):
+            if not self._make_room(need, lambda: shared, opens=True, spared=source):
                 return None
             taken = self.own.fork(source, shared)
         self._reserved[taken] = need
@@ -252,7 +254,12 @@ class Sequences:
             self.idle.append(sequence)
 
     def _make_room(
-        self, need: int, *, held: int = 0, opens: bool = False, spared: Context | None = None
+        self,
+        need: int,
+        held: Callable[[], int],
+        *,
+        opens: bool = False,
+        spared: Context | None = None,
     ) -> bool:
         """Give up idle sequences, the oldest first, until so many more cells can be held.
 
@@ -263,7 +270,7 @@ class Sequences:
 
         def has_room() -> bool:
             opened = len({self.own, *self.idle, *self._reserved}) + opens
-            is_enough = self.own.free_cells + held - promised >= need
+            is_enough = self.own.free_cells + held() - promised >= need
             return is_enough and opened <= self.own.max_sequences
 
         idle = [one for one in self.idle if one is not spared]

@@ -519,6 +519,10 @@ class SharedContext(Context, Protocol):
         """Cells that no sequence holds; those that several share count once."""
         ...
 
+    def shared_after(self, length: int) -> int:
+        """Tokens after the first length whose cells others have too, which no cut frees."""
+        ...
+
     def fork(self, source: Context, length: int) -> Context:
         """Open a sequence that begins with the first length tokens of source, and shares them.
 

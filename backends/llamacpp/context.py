@@ -72,6 +72,10 @@ class LlamaContext(LlamaSequence):
     def free_cells(self) -> int:
         return self.cells.free
 
+    def shared_after(self, length: int) -> int:
+        heirs = (one.shared for one in self.cells.sequences if one.source is self)
+        return max(length, self.shared, *heirs) - length
+
     @property
     def held(self) -> int:
         return super().held + (self._trees.n_nodes if self._trees else 0)

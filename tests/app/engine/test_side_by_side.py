@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +13,12 @@ from app.engine import session_opening
 from app.engine.answer import Answer, Stage
 from app.engine.engine import Engine
 from app.engine.reply import Request
+from app.engine.session import Session
+from app.engine.side_by_side import Sequences
 from app.loading.placement import MemoryPlan
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.base import Model
+from backends.base import Context, Model
 from decoding.checks.distribution_check import divergences
 from decoding.draft import MOST_DRAFTED
 from decoding.events import FinishReason
@@ -241,6 +243,65 @@ def test_where_cells_are_short_requests_wait_and_none_fails(
         FinishReason.LENGTH,
         FinishReason.STOP,
     }
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_cells_that_another_keeps_are_not_counted_as_free(
+    tiny: Path, llamacpp: ModuleType, is_own: bool
+) -> None:
+    """A reply that goes on from half a text finds the cells that were reserved for it."""
+    first = [5] * 100
+    with closing(llamacpp.load(tiny)) as model:
+        sequences = Sequences(model.open(128, sequences=3))
+
+        @contextmanager
+        def said(text: Sequence[int], is_own: bool = False) -> Iterator[None]:
+            one = sequences.own if is_own else sequences.take(text, len(text))
+            assert one is not None
+            assert not is_own or sequences.reserve(len(text), text)
+            one.truncate(common_prefix(one.tokens, text))
+            while one.length < len(text):
+                one.forward(text[one.length :][:64], 0)
+            yield
+            sequences.give_back(one)
+
+        with said(first, is_own), said([*first, *[7] * 10]), said([9] * 128), said([13] * 100):
+            assert sequences.own.free_cells == 46
+        with said([*first[:60], *[11] * 65], is_own):
+            assert sequences.own.free_cells >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compared", [None, "lookahead", "off"])
+def test_an_answer_and_its_last_drafts_find_cells_beside_idle_sequences(
+    begin: Begin, tiny: Path, compared: str | None
+) -> None:
+    """A tree has more nodes than tokens of it can be said."""
+    engine, most = begin(tiny, 2, 128, "lookahead"), 12
+    ended(asked(engine, "a", 1))
+
+    def fill(session: Session) -> int:
+        """Leave the cells that the text of an answer takes, or none."""
+        assert engine._together is not None
+        sequences, filled = engine._together.sequences, list[Context]()
+        request = Request(conversation("a b a b"), GREEDY, most)
+        need = len(session.prompt(request)[0].tokens) + most
+        left = 0 if compared else need - sequences.own.length
+        while (count := min(sequences.own.free_cells - left, 60)) > 0:
+            text = [3 + len(filled)] * count
+            one = sequences.take(text, count)
+            assert one is not None
+            one.forward(text[one.length :], 0)
+            filled.append(one)
+        for one in filled:
+            sequences.give_back(one)
+        return len(sequences.idle)
+
+    assert engine.between(fill).result(60) > 1
+    request = Request(conversation("a b a b"), GREEDY, most, draft=compared)
+    ended(answer := engine.ask(request))
+    assert answer.metrics is not None
+    assert (answer.metrics.drafted > 0) == (compared != "off")
 
 
 @pytest.mark.slow
