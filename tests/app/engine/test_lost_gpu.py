@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from app.engine.reply import Request
 from app.engine.status import Loaded, Phase
 from app.loading.session_options import SessionOptions
 from app.paths import Paths
-from backends.base import DeviceLostError, ModelError
+from backends.base import DeviceLostError, ModelError, UsageError
 from backends.engines import proof_process
 from tests.fixtures import fake_gpu
 from tests.fixtures.damaged_gguf import good_parts, set_number, written
@@ -47,16 +48,15 @@ def loaded(engine: Engine) -> Loaded:
 
 @contextmanager
 def engine_on_a_gpu(
-    path: Path, gpu_layers: int | None = None, draft: str = "off"
+    path: Path, gpu_layers: int | None = None, draft: str = "off", *, is_there: bool = True
 ) -> Iterator[Engine]:
-    fake_gpu.install()
+    if is_there:
+        fake_gpu.install()
+        proof_process._WORKER = "tests.fixtures.fake_gpu"
     paths = Paths.of_this_user()
     paths.proofs.unlink(missing_ok=True)
-    proof_process._WORKER = "tests.fixtures.fake_gpu"
-    options = SessionOptions(
-        str(path), draft, threads=1, ctx=512, gpu_layers=gpu_layers, parallel=4
-    )
-    engine = Engine(options, paths)
+    options = SessionOptions(str(path), draft, gpu_layers=gpu_layers, threads=1, ctx=512)
+    engine = Engine(replace(options, parallel=None if draft == "off" else 4), paths)
     engine.start()
     yield engine
     assert engine.close(60)
@@ -120,6 +120,24 @@ def test_a_gpu_that_fails_from_the_start_is_left_out(
     in_a_process(begin_with_a_fault, demo_file, cause, gpu_layers)
 
 
+def answer_where(path: Path, is_there: bool) -> None:
+    with engine_on_a_gpu(path, draft="auto", is_there=is_there) as engine:
+        assert answered(engine)
+        assert loaded(engine).info.device.startswith("GPU" if is_there else "CPU")
+        assert not any(NEXT_START in note for note in loaded(engine).notes)
+    if not is_there:
+        with engine_on_a_gpu(path, gpu_layers=20, is_there=False) as engine:
+            answer = asked(engine)
+            assert answer.wait(120)
+            assert isinstance(answer.error, UsageError)
+            assert "llama.cpp runs on the processor alone here" in answer.error.why
+
+
+def test_a_gpu_that_is_gone_at_the_next_start_leaves_nothing_that_misleads(demo_file: Path) -> None:
+    for is_there in (True, False):
+        in_a_process(answer_where, demo_file, is_there)
+
+
 def begin_with_little_memory(path: Path, crashing: Path) -> None:
     with engine_on_a_gpu(path) as engine:
         assert answered(engine)
@@ -142,6 +160,6 @@ def test_where_a_gpu_lacks_memory_it_gets_fewer_layers(
 ) -> None:
     parts = good_parts(tmp_path / "good", "qwen2")
     set_number(parts, "rope.dimension_count", 4)
-    monkeypatch.setenv(LARGEST, "60000000")
+    monkeypatch.setenv(LARGEST, "72000000")
     crashing = written(tmp_path, parts, "crashing.gguf")
     in_a_process(begin_with_little_memory, demo_file, crashing)
