@@ -11,7 +11,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -25,7 +25,7 @@ _RUN = re.compile(
     "llama_(decode|encode|synchronize|get_(logits|embeddings)(_\\w+)?|state_seq_[gs]et_data(_ext)?)"
     "|mtmd_encode_chunk"
 )
-_REMEDY = "Ask again: models run on the processor now, on the GPU again after the next start."
+_REMEDY = "Ask again: until the next start the processor answers."
 _NO_KERNELS, _BUILD = "no kernel image", "; `specchat build cuda` makes a build for this card"
 
 _none = (ctypes.c_void_p * 1)()
@@ -86,7 +86,7 @@ def guarded(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
         of, parameters = arguments[-2 if opens else 0], arguments[-1]
         if of not in _exposed and getattr(parameters, "devices", NO_DEVICES) == NO_DEVICES:
             return function(*arguments)
-        with suppress(*[DeviceLostError] * bool(frees)):  # it stays until the process ends
+        with suppress(DeviceLostError) if frees else nullcontext():  # what is lost stays
             result = survived(function, *arguments)
             if frees:
                 _exposed.remove(of)
