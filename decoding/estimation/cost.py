@@ -278,7 +278,8 @@ class CostModel:
         if width <= self.kept:
             return 0.0
         longer = self.relative(width) - self.relative(self.kept)
-        return longer + self.change(width) + self.change(self.kept)
+        back = self.change(self.kept) if self._ran else 0.0  # after a prompt any width is a change
+        return longer + self.change(width) + back
 
     def of_tree(self, drafted: int) -> float:
         """Extra cost of a step over a tree, which may take longer than as many tokens in a row."""

@@ -38,6 +38,9 @@ _INITIAL_STEPS = 10.0
 """Plain steps that the present rate starts from, so that one step cannot swing it. A guess; not
 measured."""
 
+_OWN_BACKLOG = 2
+"""Most tokens that a drafter has to read after a draft of its own: the last of it, and the next."""
+
 
 @dataclass(slots=True, eq=False)  # freezing takes time at each step
 class _Selection:
@@ -307,11 +310,12 @@ class Controller:
             if managed.planned is None or managed.shared_lines is None  # whose width trees have
         ]
         width = self._costs.kept = self._width.choose(
-            [best_of_each_length(proposed), *(expected for expected, _ in worth)],
+            [expected for expected, _ in worth],
             self.rate,
             self._budget.affordable,
             [cautious for _, cautious in worth],
             self._budget.affordable_if_proven,
+            best_of_each_length(proposed),
         )
         self._budget.reserved = self._width.at_risk(width)
         return proposed[0][1].tokens[0] if self._width.is_refused and proposed else None
@@ -357,7 +361,7 @@ class Controller:
         paying = [plan for plan in plans.values() if isinstance(plan, DraftPlan)]
         empty_drafts: list[EmptyDraft] = []
         for plan in sorted(paying, key=lambda plan: plan.gain, reverse=True):
-            if plan.gain <= offer.gain:
+            if plan.gain <= offer.gain - self._displaced(plan, offer, history):
                 break
             if (plan := self._planner.beside(plan, history)) is None:
                 continue
@@ -374,6 +378,16 @@ class Controller:
         if self._costs.is_shared:  # what may pay was offered already
             return plain
         return self._probe([*plans], history, limit) or plain
+
+    def _displaced(self, plan: DraftPlan, offer: Offer, history: Sequence[int]) -> float:
+        """What the time is worth in which a drafter would read what a free one drafted.
+
+        Nothing once it has more to read than its own drafts leave: others draft in its place.
+        """
+        if not self._costs.changes or plan.managed.drafter.backlog(history) > _OWN_BACKLOG:
+            return 0.0
+        reading = plan.cost.seconds(0, 1 + round(offer.expected))
+        return plan.rate * reading / self._costs.seconds(1)
 
     def _paying(
         self,

@@ -26,12 +26,14 @@ _UNBOUNDED = float("inf")
 class Offer:
     """A draft and its expected gain.
 
-    refused: first token of a draft that pays but is not affordable, None if there is none.
-    promising: the drafters of which a draft would pay, affordable or not.
+    expected: number of accepted tokens. refused: first token of a draft that pays but is not
+    affordable, None if there is none. promising: the drafters of which a draft would pay,
+    affordable or not.
     """
 
     draft: Draft = NO_DRAFT
     gain: float = 0.0
+    expected: float = 0.0
     refused: int | None = None
     promising: Sequence[ManagedDrafter] = ()
 
@@ -106,10 +108,11 @@ class FreeDrafting:
             lengths = options(acceptance, self._costs)
             plan = best_affordable(lengths, rate, affordable)
             if plan.gain > offer.gain:
-                offer = Offer(draft.first(plan.length), plan.gain)
+                expected = lengths[plan.length - 1][1]
+                offer = Offer(draft.first(plan.length), plan.gain, expected)
             if plan is NOTHING:
                 if best_affordable(lengths, rate, _UNBOUNDED).length == 0:
                     continue
                 refused = draft.tokens[0]
             promising.append(managed)
-        return Offer(offer.draft, offer.gain, refused, promising)
+        return replace(offer, refused=refused, promising=promising)

@@ -37,30 +37,39 @@ class KeptWidth:
         affordable: float,
         cautious: Sequence[Sequence[Option]] = (),
         affordable_if_proven: float = 0.0,
+        passing: Sequence[Option] = (),
     ) -> int:
         """The width of the next step.
 
         drafts: by drafter, for each draft length, the tokens expected to be accepted and the cost
         of drafting. rate: recent tokens per plain step's time, capped at what a width can reach.
         affordable: the most that may be lost, in plain steps; affordable_if_proven: where one of
-        cautious, drafts by their least expectation, pays at a width.
+        cautious, drafts by their least expectation, pays at a width. passing: drafts of this step
+        alone, while the next ones will have others like drafts, if there are any.
         """
-        options = self._by_width(drafts)
+        options = self._by_width([*drafts, passing])
         rate = reachable([one for of_width in options.values() for one in of_width], rate)
-        gains = _gains(options, rate)
-        proven = _gains(self._by_width(cautious), 1.0)
-        most = {
-            width: affordable_if_proven if proven[width] > 0.0 else affordable for width in gains
-        }
-        best = max(gains, key=gains.__getitem__)
-        self.may_pay = gains[best] > 0.0
-        self.is_refused = most[best] < self.at_risk(best)
-        allowed = {
-            width: gain
-            for width, gain in gains.items()
-            if width == 1 or most[width] >= self.at_risk(width)
-        }
-        return self._best(allowed, rate)
+        bests = _bests(options, rate)
+        proven = _bests(self._by_width(cautious), 1.0)
+        narrow = min(width for width in bests if width > 1)
+        again = self._costs.change(narrow) + bests[narrow][1] + self._costs.change(1)
+        gains = {1: bests[1][0]}
+        for width, (gain, cost) in bests.items():
+            most = affordable
+            if proven[width][0] > 0.0:  # if it fails all the same, a narrow one is left to try
+                most = max(most, affordable_if_proven - (again if width > narrow else 0.0))
+            if width > 1 and self._changes(width) + cost <= most:
+                gains[width] = gain
+        best = max(bests, key=bests.__getitem__)
+        self.is_refused, self.may_pay = best not in gains, bests[best][0] > 0.0
+        if self._is_free:
+            runs = _bests(self._by_width(drafts or [passing]), rate)
+            run = max(gains, key=lambda width: runs[width][0])
+            gains = {
+                width: gain - rate * self._costs.change(run) * (width != run)
+                for width, gain in gains.items()
+            }
+        return self._best(gains, rate)
 
     def _by_width(self, drafts: Sequence[Sequence[Option]]) -> dict[int, list[Option]]:
         """The drafts that each width has room for, with the cost of its pass."""
@@ -90,8 +99,12 @@ class KeptWidth:
         """What a step and the changes to it and back to plain steps may lose, in plain steps."""
         if width == 1:
             return 0.0
+        return self._changes(width) + self._costs.relative(width) - 1.0
+
+    def _changes(self, width: int) -> float:
+        """Cost of changing to a width, and back to plain steps."""
         there = 0.0 if self._is_free or width == self.rows else self._costs.change(width)
-        return there + self._costs.relative(width) - 1.0 + self._costs.change(1)
+        return there + self._costs.change(1)
 
     def ran(self, rows: int) -> float:
         """Note the width of a step; returns what its change cost, in plain steps.
@@ -106,8 +119,9 @@ class KeptWidth:
         return self._costs.change(width) if is_change else 0.0
 
 
-def _gains(options: dict[int, list[Option]], rate: float) -> dict[int, float]:
+def _bests(options: dict[int, list[Option]], rate: float) -> dict[int, tuple[float, float]]:
+    """By width, the gain of the best draft and its cost; 0 where there is none."""
     return {
-        width: max((more - rate * cost for _, more, cost in of_width), default=0.0)
+        width: max(((more - rate * cost, cost) for _, more, cost in of_width), default=(0.0, 0.0))
         for width, of_width in options.items()
     }

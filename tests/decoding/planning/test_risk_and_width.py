@@ -16,7 +16,7 @@ from decoding.planning.kept_width import KeptWidth
 from decoding.planning.managed_drafter import ManagedDrafter
 from decoding.planning.risk_budget import RiskBudget
 from tests.fixtures.simulated_text import N_VOCAB, Text, constant
-from tests.fixtures.simulator import H100, FreeDrafter, Log, Machine, Recorded, costs_of
+from tests.fixtures.simulator import H100, H200, FreeDrafter, Log, Machine, Recorded, costs_of
 
 common = settings(max_examples=300)
 drafts = st.lists(st.tuples(st.floats(0.0, 4.0), st.integers(0, 8)), max_size=300)
@@ -201,6 +201,24 @@ def test_drafts_become_longer_where_all_are_accepted(monkeypatch: pytest.MonkeyP
     assert known > 1.1 * statistics.fmean(map(gain, range(4)))
 
 
+@pytest.mark.parametrize("name", ["8B", "32B"])
+def test_a_draft_that_fails_leaves_a_narrow_one_to_try(name: str) -> None:
+    """A reply that begins with two tokens that a good drafter has wrong: all of it was plain."""
+    body, right = H200[name], constant(0.97, 1)
+    right[:27], right[27:29] = True, False
+    machine = Machine(
+        right,
+        body.passes,
+        draw_cost=H200["135M"].plain / body.plain,
+        prior=0.97,
+        changes=body.changes,
+    )
+    machine.run(tokens=22)
+    log = machine.run(tokens=160)
+    assert log.tokens[:2] == [1, 1]
+    assert all(log.drafted[:12])
+
+
 def certain(*tokens: float) -> list[Option]:
     """Drafts of each length that cost nothing, with the tokens expected of them."""
     return [(count, more, 0.0) for count, more in enumerate(tokens)]
@@ -228,6 +246,14 @@ def test_what_a_drafter_has_proven_at_one_width_is_not_risked_at_another() -> No
     assert width.choose([hoped], 1.0, 0.1, [sure], 9.0) == 2
     assert width.is_refused
     assert width.choose([hoped], 1.0, 0.1, [certain(0.0, 0.6)], 9.0) == 8
+
+
+def test_a_free_draft_of_one_step_does_not_choose_the_width_of_all() -> None:
+    """The change from a wide pass back to what a drafter model pays in costs more than it gains."""
+    costs = CostModel(Measured({1: 1.0, 4: 1.2, 16: 2.0}, changes={1: 2.0, 4: 2.0, 16: 2.0}))
+    model, free = certain(0.0, 0.7, 1.1, 1.4), certain(*range(6))
+    assert KeptWidth(costs).choose([model], 1.0, 9.0, passing=free) == 4
+    assert KeptWidth(costs).choose([], 1.0, 9.0, passing=free) == 16
 
 
 def test_a_rate_that_no_width_reaches_any_more_does_not_make_passes_narrow() -> None:
