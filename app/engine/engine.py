@@ -32,7 +32,7 @@ from backends.base import (
     PeerLostError,
     SpecchatError,
 )
-from backends.base.model import stopping_passes
+from backends.base.model import pass_is_stopped, stopping_passes
 
 if TYPE_CHECKING:
     from app.drafting.choose.drafter_info import Ranking
@@ -447,16 +447,10 @@ class Engine:
         active = self._active
         if active is None or active.session.drafting.requested:
             return
-
-        def notify(text: str) -> None:
-            if not is_wanted():
-                raise PassStoppedError
-            self._publish_text(text)
-
         session, spec = active.session, self._draft
         try:
             with stopping_passes(lambda: not is_wanted()):
-                session.redraft(spec, notify)
+                session.redraft(spec, self._notify_of_load)
             self._publish_ready(session)
         except PassStoppedError:
             self._publish_text("")
@@ -466,6 +460,8 @@ class Engine:
             self._status = replace(self._status, text="", error=reported)
 
     def _notify_of_load(self, text: str) -> None:
+        if pass_is_stopped():
+            raise PassStoppedError
         if self._loading_stopped.is_set():
             raise LoadingStoppedError
         self._publish_text(text)
@@ -549,8 +545,8 @@ class Engine:
         most = parallel or DEFAULT_PARALLEL
         if active is None or most == 1 or request.model != self._lent or request.draft:
             return None
-        if not active.session.drafting.requested:
-            return None  # others wait for the measurement after it
+        if not active.session.drafting.requested:  # it is measured after this answer
+            return None
         own = active.session.context.beside(lambda context: context)
         if not isinstance(own, SharedContext) or own.max_sequences == 1:
             return None

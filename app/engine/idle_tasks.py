@@ -172,16 +172,25 @@ _SLOWEST_SECONDS, _SLOWEST_STOPPED = 0.1, 0.5
 where passes can be stopped: all that is measured takes less than a minute. Guesses; not
 measured."""
 
+_NEW_AFTER_SECONDS = 1.0
+"""Idle time before a model that is new here is measured: a request that was waiting is there."""
+
 
 class Calibrating:
     """Measures costs that are uncertain, have drifted, or are of as many tokens as a chat holds.
 
-    may_measure: why nothing may be measured now, "" if it may.
+    may_measure: why nothing may be measured now, "" if it may. measure_new: measures a model that
+    was ready before it was measured, and builds its drafters, while its argument is true.
     """
 
-    def __init__(self, session: Session, may_measure: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        may_measure: Callable[[], str],
+        measure_new: Callable[[Callable[[], bool]], None] = lambda _: None,
+    ) -> None:
         self._session = session
-        self._may_measure = may_measure
+        self._may_measure, self._measure_new = may_measure, measure_new
         self._is_due = True
         self._not_before = 0.0
 
@@ -189,6 +198,8 @@ class Calibrating:
         self._is_due = True
 
     def due_in(self, idle: float) -> float | None:
+        if not self._session.drafting.requested:
+            return _NEW_AFTER_SECONDS - idle
         if not self._is_due or not self._is_possible:
             return None
         return max(MEASURE_AFTER_SECONDS - idle, self._not_before - time.monotonic())
@@ -205,6 +216,9 @@ class Calibrating:
 
     def run(self, is_wanted: Callable[[], bool]) -> None:
         """Measure what the next start would, unless is_wanted returns False before a pass."""
+        if not self._session.drafting.requested:
+            self._measure_new(is_wanted)
+            return
         if self._may_measure():
             self._not_before = time.monotonic() + LOOK_AGAIN_SECONDS
             return
@@ -223,32 +237,13 @@ class Calibrating:
             return
 
 
-_NEW_AFTER_SECONDS = 1.0
-"""Idle time before a model that was not measured yet is: a request that was waiting is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuringNew:
-    """Measures a model that was ready before that. measure: does so while its argument is true."""
-
-    session: Session
-    measure: Callable[[Callable[[], bool]], None]
-
-    def due_in(self, idle: float) -> float | None:
-        return None if self.session.drafting.requested else _NEW_AFTER_SECONDS - idle
-
-    def run(self, is_wanted: Callable[[], bool]) -> None:
-        self.measure(is_wanted)
-
-
 @dataclass(frozen=True, slots=True)
 class ActiveSession:
-    """A session, its idle work (the first six that follow), and its files."""
+    """A session, its idle work (the first five that follow), and its files."""
 
     session: Session
     reading: ReadingAhead
     keeper: StateKeeper
-    measuring: MeasuringNew
     indexing: Indexing
     calibrating: Calibrating
     guarding: Guarding
@@ -264,7 +259,7 @@ class ActiveSession:
     ) -> Self:
         """Take over a session; it is closed if that fails.
 
-        tell: of what is found in idle time. measure: as of MeasuringNew.
+        tell: of what is found in idle time. measure: as of Calibrating.
         """
         with ExitStack() as stack:
             stack.callback(session.close)
@@ -278,9 +273,8 @@ class ActiveSession:
                 session,
                 ReadingAhead(expectation, context, certain, reader, keeper, paths, refusal),
                 keeper,
-                MeasuringNew(session, measure),
                 Indexing.of(session),
-                Calibrating(session, expectation.may_read),
+                Calibrating(session, expectation.may_read, measure),
                 Guarding(session, expectation.may_read, tell),
                 LoadedFiles.of(session.model.info.path),
             )
@@ -290,8 +284,8 @@ class ActiveSession:
     @property
     def idle_work(self) -> tuple[IdleWork, ...]:
         """Work for the time between requests, the most urgent first."""
-        first = self.reading, self.keeper, self.session.documents, self.measuring
-        return *first, self.indexing, self.calibrating, self.guarding
+        first = self.reading, self.keeper, self.session.documents
+        return *first, self.calibrating, self.indexing, self.guarding
 
     def answered(self) -> None:
         """Note that the context, the history and the costs of passes have changed."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from app.drafting import self_drafter
 from app.drafting.choose import automatic
@@ -83,12 +82,6 @@ class Drafting:
     could hold weights; 0 if unknown."""
     is_reduced: bool = False
     """Whether drafters were freed, so that a request for the same ones builds them again."""
-
-    @classmethod
-    def to_come(cls) -> Self:
-        """What stands in for drafters that are built once the model is ready."""
-        why = "this model is new here; it is measured in idle time, or after the first answer"
-        return cls("", why)
 
     @property
     def costs(self) -> CostModel | None:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 _NO_GPU = "the GPU is not used until the next start: {}"
 
+_NEW = "this model is new here; it is measured in idle time, or after the first answer"
 _LARGE_BYTES = 500_000_000
 """Weights from which on measuring takes more than the second it has (decoding/estimation); with
 1.2 GB it took 2 to 4 s on two cores, with 8 GB 9 s."""
@@ -211,8 +212,12 @@ class _Opening:
                 disk=outlook.disk if outlook else None,
             )
             environment = replace(session.environment(notify), every_form=self.every_form)
-            is_later = self.measures_later and budget is None and _takes_long(model.info, paths)
-            session.drafting = Drafting.to_come() if is_later else built(spec, environment, budget)
+            is_later = self.measures_later and budget is None
+            is_later = is_later and model.info.weight_bytes >= _LARGE_BYTES
+            if is_later and Calibrations(paths, notify).known_target(model.info) is None:
+                session.drafting = Drafting("", _NEW)
+            else:
+                session.drafting = built(spec, environment, budget)
             speeds = PlainReplies.of(model.info, paths)
             session.plain_replies = speeds.with_measured(session.drafting.plain_rate or 0.0)
             session.resources = stack.pop_all()
@@ -327,12 +332,6 @@ class _Opening:
             raise (
                 refusal if is_off else OutOfMemoryError(refusal.what, refusal.why, remedy)
             ) from refusal
-
-
-def _takes_long(info: ModelInfo, paths: Paths) -> bool:
-    """Whether the costs of a model's passes are not known, and take seconds to measure."""
-    is_large = info.weight_bytes >= _LARGE_BYTES
-    return is_large and Calibrations(paths, lambda _: None).known_target(info) is None
 
 
 def _stream_notes(info: ModelInfo, outlook: Outlook | None) -> Iterator[str]:
