@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from app.settings.catalogue import known
+from app.values import items
 from backends.base import UsageError
 
 _BUILT_IN = Path(__file__).with_name("suite.jsonl")
@@ -179,8 +180,7 @@ _PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 
 def _questions(file: Path) -> Iterator[_Question]:
     for number, row in _rows(file):
-        turns = row.get("turns", row.get("prompt"))  # MT-Bench on the hub calls them prompt
-        listed = cast(list[object], turns) if isinstance(turns, list) else []
+        listed = items(row.get("turns", row.get("prompt")))  # prompt: as MT-Bench on the hub has it
         said = tuple(turn for turn in listed if isinstance(turn, str))
         if not said or len(said) < len(listed):
             raise _malformed(file, f"line {number} has no turns")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
 
 from app.printable import one_line
+from app.values import items, mapping, parsed
 from backends.base import UsageError
 from backends.base.images import Image, image_of
 
@@ -81,12 +81,7 @@ def as_json(attachments: Sequence[Attachment]) -> str:
 
 def from_json(text: str) -> tuple[Attachment, ...]:
     """Attachments of a JSON list; damaged ones are left out."""
-    try:
-        parsed: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    rows = cast("list[Any]", parsed) if isinstance(parsed, list) else ()
-    known = (cast("dict[str, Any]", row) for row in rows if isinstance(row, dict))
+    known = filter(None, map(mapping, items(parsed(text))))
     fields = ([str(row.get(key, "")) for key in ("kind", "name", "text")] for row in known)
     return tuple(Attachment.of(*one) for one in fields)
 

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, cast
+from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from app.chat.attachments import Attachment, as_json, from_json
 from app.paths import Paths
+from app.values import items
 from backends.base.safe_files import make_private_folder, read_bounded, write_whole
 from models.bounded_files import change_object, read_object
 
@@ -172,9 +173,8 @@ class ClearedTexts:
 
 def _entries(held: dict[str, Any]) -> list[_Entry]:
     """Entries of a file's object of the last day; damaged ones are left out."""
-    since, rows = time.time() - _MOST_SECONDS, held.get(_TEXTS)
-    entries: list[_Entry] = []
-    for row in cast("list[object]", rows) if isinstance(rows, list) else ():
+    since, entries = time.time() - _MOST_SECONDS, list[_Entry]()
+    for row in items(held.get(_TEXTS)):
         match row:
             case [int() | float() as when, str() as text] if when >= since:
                 entries.append((when, text))

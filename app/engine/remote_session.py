@@ -26,7 +26,7 @@ from app.remote.chat import (
 )
 from app.remote.connection import Connection
 from app.remote.kinds import Kind, kind_of
-from app.remote.values import count_of, items, mapping, part_of, text_of
+from app.values import count_of, items, mapping, part_of, text_of
 from backends.base import ModelInfo, Rollback, ServerError, UsageError
 from backends.chat.chat_template import Prompt
 from backends.chat.message import Message

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from app.learned.store import Store, latest, loaded_key, number, parsed, run_key
 from app.loading.model_list import Reach
 from app.paths import Paths
+from app.values import items
 from backends.base import ModelInfo, OutOfMemoryError, SpecchatError
 from backends.engines.backend_selection import LLAMACPP, MLX
 from backends.engines.engine_facts import Runner, bandwidth_of_mlx, expected_runner, gpus
@@ -283,8 +284,7 @@ def _record(kept: _Kept) -> dict[str, Any]:
 
 
 def _kept(value: dict[str, Any]) -> _Kept:
-    stored: Any = value.get("replies")
-    entries = cast("list[Any]", stored)[-_MOST_REPLIES:] if isinstance(stored, list) else []
+    entries = items(value.get("replies"))[-_MOST_REPLIES:]
     replies = tuple(filter(None, (parsed(_reply, entry) for entry in entries)))
     best: Any = value.get("best")
     is_sound = isinstance(best, float) and 0.0 < best < math.inf

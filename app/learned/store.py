@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
+from app.values import mapping
 from backends.base import ModelInfo, SpecchatError
 from backends.engines.engine_facts import Runner
 from models.bounded_files import change_object, read_object, write_object
@@ -72,8 +73,7 @@ def parsed(parse: Callable[[Any], T], value: object) -> T | None:
 
 def latest(parse: Callable[[Any], T], value: object, most: int) -> dict[str, T]:
     """The last sound entries of a stored object, by key."""
-    entries = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    found = {key: parsed(parse, entry) for key, entry in [*entries.items()][-most:]}
+    found = {key: parsed(parse, entry) for key, entry in [*mapping(value).items()][-most:]}
     return {key: entry for key, entry in found.items() if entry is not None}
 
 

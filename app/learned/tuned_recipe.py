@@ -5,10 +5,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from app.learned.store import number, parsed, recipe_key
 from app.paths import Paths
+from app.values import mapping
 from backends.base import DiskFullError, ModelInfo
 from backends.base.safe_files import make_private_folder, write_whole
 from backends.engines.model_loading import derives
@@ -147,8 +148,7 @@ class TuningResults:
         if kept.get("schema") != SCHEMA:
             return
         self.replies = self.replies or parsed(self._replies, kept.get("replies")) or []
-        tried = kept.get("tried")
-        for entry in cast("dict[str, Any]", tried).items() if isinstance(tried, dict) else ():
+        for entry in mapping(kept.get("tried")).items():
             if (found := parsed(self._result, entry)) is not None:
                 self.tried.setdefault(*found)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from app.remote.kinds import Kind
-from app.remote.values import count_of, items, mapping, part_of, text_of
+from app.values import count_of, items, mapping, part_of, text_of
 from backends.base import UsageError
 from backends.base.images import Image, with_images
 from backends.chat.message import Message

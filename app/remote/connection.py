@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from app.printable import one_line
 from app.remote.address import REMOTE_KEY, Address, is_loopback
-from app.remote.values import mapping, parsed, text_of
+from app.values import mapping, parsed, text_of
 from backends.base import ServerError
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 import json
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn, cast
 from urllib.parse import unquote
 
 from app.tools.events import ToolArguments, ToolCallBegun
+from app.values import items, mapping
 from backends.chat.message import Tool
 from backends.chat.tools import as_object
 
@@ -127,15 +128,15 @@ class Schema:
         others: list[object] = []
         waiting, seen = [*self._parts], set[int]()
         while waiting:
-            schema = _mapping(waiting.pop())
+            schema = mapping(waiting.pop())
             if id(schema) in seen:
                 continue
             seen.add(id(schema))
-            properties = _mapping(schema.get("properties"))
+            properties = mapping(schema.get("properties"))
             if name in properties:
                 named.append(properties[name])
             others.append(schema.get("additionalProperties"))
-            waiting += (item for key in _COMBINED for item in _items(schema.get(key)))
+            waiting += (item for key in _COMBINED for item in items(schema.get(key)))
             waiting.append(self._referred(schema.get("$ref")))
         return Schema(named or others, self._root)
 
@@ -153,7 +154,7 @@ class Schema:
     def _allows(self, schema: object, value: str | None, known: _Known) -> bool | None:
         if schema is False:
             return False
-        schema = _mapping(schema)
+        schema = mapping(schema)
         verdicts: list[bool | None] = []
         if (kinds := schema.get("type")) is not None:
             kind = "null" if value is None else "string"
@@ -162,7 +163,7 @@ class Schema:
         elif any(key in schema for key in ("pattern", "minLength", "maxLength")):
             verdicts.append(value is not None)
         if "enum" in schema:
-            verdicts.append(value in _items(schema["enum"]))
+            verdicts.append(value in items(schema["enum"]))
         if "const" in schema:
             verdicts.append(value == schema["const"])
         if isinstance(place := schema.get("$ref"), str):
@@ -170,10 +171,10 @@ class Schema:
                 known[place] = None
                 known[place] = self._allows(self._referred(place), value, known)
             verdicts.append(known[place])
-        verdicts += (self._allows(part, value, known) for part in _items(schema.get("allOf")))
+        verdicts += (self._allows(part, value, known) for part in items(schema.get("allOf")))
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                verdicts.append(self._any(_items(schema[key]), value, known))
+                verdicts.append(self._any(items(schema[key]), value, known))
         return False if False in verdicts else True if True in verdicts else None
 
     def _referred(self, place: object) -> object:
@@ -183,18 +184,10 @@ class Schema:
         found = self._root
         for step in unquote(place[1:]).split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            items = _items(found)
-            is_index = key.isdecimal() and int(key) < len(items)
-            found = items[int(key)] if is_index else _mapping(found).get(key)
+            listed = items(found)
+            is_index = key.isdecimal() and int(key) < len(listed)
+            found = listed[int(key)] if is_index else mapping(found).get(key)
         return found
 
 
 _NO_SCHEMA = Schema((), None)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> Sequence[object]:
-    return cast("list[object]", value) if isinstance(value, list) else ()

@@ -12,6 +12,7 @@ from app.learned.registered import REMOVED_CHAT, registered
 from app.loading.checked_loader import split_here
 from app.loading.model_list import facts_for_bill, fit_here
 from app.paths import Paths
+from app.values import mapping
 from backends.base import ModelError, UsageError
 from backends.engines.backend_selection import LLAMACPP
 from backends.engines.model_loading import head_refusal
@@ -60,9 +61,7 @@ def _of_gguf(path: Path) -> dict[str, Any]:
 
 def _of_folder(path: Path) -> dict[str, Any]:
     config = read_object(path / "config.json")
-    quantization = config.get("quantization")
-    is_quantized = isinstance(quantization, dict)
-    bits = cast("dict[str, Any]", quantization).get("bits") if is_quantized else None
+    bits = mapping(config.get("quantization")).get("bits")
     tensors: dict[str, StoredTensor] = {}
     for file in path.glob(WEIGHT_FILES):
         tensors |= stored_tensors(file)

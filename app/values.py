@@ -1,4 +1,4 @@
-"""Reads what servers send, which may have any form."""
+"""Reads JSON of others, such as servers, models and files, which may have any form."""
 
 import json
 from collections.abc import Mapping, Sequence
