@@ -43,7 +43,6 @@ from app.tui.downloads import Downloads
 from app.tui.header import FaultReports, Header
 from app.tui.keys_bar import KeysBar
 from app.tui.panel.panel import Panel
-from app.tui.prompt.area import Cleared, CommandPicked, Submitted, TextFollowed
 from app.tui.prompt.folding import PromptText
 from app.tui.prompt.prompt import Prompt
 from app.tui.store import Store
@@ -284,44 +283,38 @@ class ChatScreen(Screen[None]):
         if isawaitable(done):
             await done
 
-    @on(Submitted)
-    async def _submit(self, event: Submitted) -> None:
-        event.stop()
-        written, edited = event.written, self.view.edited
+    async def action_submit(self, written: PromptText, is_edit: bool) -> None:
+        """Ask a question, or a changed one; its attachments are pastes, and files that are gone."""
+        edited = self.view.edited
         files, _ = await asyncio.wrap_future(begin_reading(written.text))
         attachments = (*written.attachments, *files)
         self.store.is_editing = False
-        if event.is_edit and edited is None:  # another chat was opened meanwhile
+        if is_edit and edited is None:  # another chat was opened meanwhile
             self.prompt.area.put_before(written)
-        elif event.is_edit and edited is not None:
+        elif is_edit and edited is not None:
             await self.view.edit(edited, written.text, attachments)
         else:
             await self.view.send(written.text, attachments)
         self.prompt.area.kept(written)
 
-    @on(CommandPicked)
-    async def _run_picked(self, event: CommandPicked) -> None:
-        event.stop()
-        if not await self.action_perform(event.action.name, event.argument):
+    async def action_run_typed(self, action: Action, argument: str, text: str) -> None:
+        """Run a slash command; its text is written back if it fails."""
+        if not await self.action_perform(action.name, argument):
             area = self.prompt.area
             fault = area.fault
             chips, typed = area.split
             if not typed.text:
-                area.rewrite(PromptText(chips.text + event.text, chips.attachments))
+                area.rewrite(PromptText(chips.text + text, chips.attachments))
                 area.show_fault(fault)
 
-    @on(Cleared)
-    def _text_cleared(self, event: Cleared) -> None:
+    def action_keep_cleared(self, written: PromptText) -> None:
         """Keep a text for the next start: it may have been cleared on the way out."""
-        event.stop()
-        self._cleared.add(with_pastes(event.written.text, event.written.attachments))
-        self.prompt.area.kept(event.written)
+        self._cleared.add(with_pastes(written.text, written.attachments))
+        self.prompt.area.kept(written)
 
-    @on(TextFollowed)
-    def _text_followed(self, event: TextFollowed) -> None:
-        event.stop()
-        self._typed = event.typed
-        if event.typed.text:  # else it may have been sent, and is on its way
+    def action_follow_text(self, typed: Typed) -> None:
+        self._typed = typed
+        if typed.text:  # else it may have been sent, and is on its way
             self._expect()
 
     def action_show_passage(self, source: Source) -> None:
@@ -403,9 +396,8 @@ class ChatScreen(Screen[None]):
 
     # The chat
 
-    @on(ChatView.Changed)
-    def _chat_changed(self, event: ChatView.Changed) -> None:
-        event.stop()
+    def action_follow_chat(self) -> None:
+        """Another chat is shown, or its title, its queue or the answer in progress has changed."""
         if self.store.is_editing and self.view.edited is None:  # another chat was opened
             self.prompt.area.end_edit()
             self.store.is_editing = False

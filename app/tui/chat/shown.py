@@ -8,7 +8,6 @@ from weakref import WeakValueDictionary
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.message import Message
 
 from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
@@ -29,7 +28,7 @@ from app.tui.chat.pending import PendingAnswer, Several, live_line, without_pane
 from app.tui.chat.transcript import Transcript
 from app.tui.store import Store
 from app.tui.welcome import Welcome
-from app.tui.widgets import typed_app
+from app.tui.widgets import Wanted, typed_app
 from app.tui.wording import CONTEXT_FULL, INTERRUPTED, joined, quoted_title
 from app.wording import CONTINUES, without_continuation
 from backends.base import PeerLostError
@@ -64,9 +63,6 @@ class ShownChat(Vertical):
     ShownChat.-empty > Transcript { height: auto; max-height: 60%; }
     ShownChat.-empty > Welcome { height: 1fr; }
     """
-
-    class Changed(Message):
-        """The chat has changed: another one is shown, or its title, queue or pending answer."""
 
     def __init__(
         self,
@@ -227,7 +223,7 @@ class ShownChat(Vertical):
                 view.follow()
         if follow:
             await self.transcript.show_end()
-        self.post_message(self.Changed())
+        self.post_message(Wanted("follow_chat"))
 
     def _show_emptiness(self) -> None:
         """Show the welcome in a chat without questions, above its instructions and errors."""

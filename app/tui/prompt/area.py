@@ -1,20 +1,17 @@
 """The text area of the prompt: sending, earlier texts, completion and the keys that interrupt."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events
 from textual.actions import SkipAction
 from textual.document._document import EditResult, Location
-from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from app.actions import ACTIONS, BY_SLASH, Action, nearest_command, parse, unknown_command
+from app.actions import ACTIONS, BY_SLASH, nearest_command, parse, unknown_command
 from app.chat.attachments import Attachment, with_pastes
 from app.chat.named_files import quoted
-from app.dialogue.next_request import Typed
 from app.dialogue.tree import USER
 from app.printable import one_line
 from app.settings.presets import PROMPTS, expanded, prompts
@@ -28,41 +25,6 @@ from app.tui.wording import SEPARATOR, fault
 from backends.base import SpecchatError
 
 _EMPTY = PromptText()
-
-
-@dataclass
-class Submitted(Message):
-    """A question was sent, or a changed one while editing.
-
-    Its attachments are pastes, and files that can no longer be read but were read before. Files
-    that exist are not among them: they are read when the question is sent.
-    """
-
-    written: PromptText
-    is_edit: bool = False
-
-
-@dataclass
-class CommandPicked(Message):
-    """A slash command was sent or picked. text: as typed, to be written back if it fails."""
-
-    action: Action
-    argument: str
-    text: str
-
-
-@dataclass
-class Cleared(Message):
-    """A text was cleared without being sent; it is among the earlier ones."""
-
-    written: PromptText
-
-
-@dataclass
-class TextFollowed(Message):
-    """What is typed is known anew, with the files that it names; a few times a second."""
-
-    typed: Typed
 
 
 class InputHistory:
@@ -220,7 +182,7 @@ class PromptArea(FoldingArea):
         text = written.text.strip()
         if text and parse(text) is None:
             self._leaving.append(written)
-            self.post_message(Cleared(written))
+            self.post_message(Wanted("keep_cleared", written))
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a part; a whole text that is deleted at once is among the earlier ones."""
@@ -286,7 +248,7 @@ class PromptArea(FoldingArea):
             self._complete_file(name)
         elif run and (action := BY_SLASH.get(name)) and not action.needs_argument:
             self.take()
-            self.post_message(CommandPicked(action, "", f"/{name}"))
+            self.post_message(Wanted("run_typed", action, "", f"/{name}"))
         else:
             self.rewrite(PromptText(f"/{name} "))
             self._filled = self.text, self.cursor_location
@@ -438,7 +400,7 @@ class PromptArea(FoldingArea):
                 self.rewrite(chips)
                 self.history.clear()
             self.remember(typed)
-            self.post_message(CommandPicked(*command, typed.text))
+            self.post_message(Wanted("run_typed", *command, typed.text))
         elif not self._is_doubtful():
             self._ask(chips, typed)
 
@@ -457,11 +419,11 @@ class PromptArea(FoldingArea):
         return self._store.preferences.file.with_name(PROMPTS)
 
     def _send(self, written: PromptText, text: str = "", *, is_edit: bool = False) -> None:
-        """Send what was written. text: what it stands for."""
+        """Send what was written, with files that are gone. text: what it stands for."""
         self.remember(written)
         sent = PromptText(text or written.text.strip(), written.attachments)
         self._leaving.append(sent)
-        self.post_message(Submitted(sent, is_edit=is_edit))
+        self.post_message(Wanted("submit", sent, is_edit))
 
     def _is_doubtful(self) -> bool:
         if self.text == self._doubted:

@@ -23,11 +23,11 @@ from app.printable import one_line
 from app.tui import wording
 from app.tui.chat.messages import AttachmentRow
 from app.tui.keymap import sending_key
-from app.tui.prompt.area import PromptArea, TextFollowed
+from app.tui.prompt.area import PromptArea
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
-from app.tui.widgets import clickable, typed_app
+from app.tui.widgets import Wanted, clickable, typed_app
 from app.tui.wording import SEPARATOR, counted, longest_fitting
 
 _FEW = 100
@@ -223,7 +223,7 @@ class Prompt(Vertical):
         self._shown_title = self._shown_drafting = self._shown_fault = ""
         self._changed_at = 0.0
         self._followed = PromptText()
-        """The text of the last TextFollowed."""
+        """The text that the screen has heard of."""
         self.area = PromptArea(store, self._completion)
         self.area.auto_links = False
 
@@ -288,7 +288,7 @@ class Prompt(Vertical):
         if written != self._followed and not self._counts.is_reading:
             self._followed = written
             typed = Typed(written.text, self._counts.attachments, self._changed_at)
-            self.post_message(TextFollowed(typed))
+            self.post_message(Wanted("follow_text", typed))
         if not self._counts.is_counting:
             self._counting.pause()
         self._show_title()

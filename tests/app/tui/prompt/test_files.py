@@ -12,7 +12,6 @@ from app.chat.named_files import file_names, read_files
 from app.documents import document
 from app.documents.document import MOST_BYTES
 from app.tui.prompt import folding
-from app.tui.prompt.area import Submitted
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
@@ -137,7 +136,7 @@ async def test_typing_and_enter_do_not_wait_for_a_file_that_hangs_its_reader(
         await prompt.type("!")
         await prompt.until(lambda: prompt.title.startswith("a.pdf · "))
         await prompt.until(lambda: bool(prompt.app.followed))
-        (file,) = prompt.app.followed[-1].typed.attachments
+        (file,) = prompt.app.followed[-1].attachments
         assert file.text.startswith("Frogs")
 
 
@@ -259,9 +258,7 @@ async def test_an_attached_file_that_is_gone_is_still_sent(prompt: Prompting) ->
     prompt.area.write("@Makefile and", (gone,))
     await prompt.until(lambda: prompt.title == "Makefile · 1 token")
     await prompt.press("enter")
-    (sent,) = prompt.app.messages
-    assert isinstance(sent, Submitted)
-    assert sent.written.attachments == (gone,)
+    assert [one.attachments for one in prompt.sent] == [(gone,)]
 
 
 @pytest.mark.slow

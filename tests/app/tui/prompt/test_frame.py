@@ -158,14 +158,14 @@ async def test_a_text_is_told_with_its_files_once_it_is_known(
     (folder / "report.md").write_text("all I know")
     told = prompt.app.followed
     await prompt.type("see @report.md")
-    await prompt.until(lambda: bool(told) and bool(told[-1].typed.attachments))
+    await prompt.until(lambda: bool(told) and bool(told[-1].attachments))
     assert prompt.prompt.is_followed
-    assert told[-1].typed.text == "see @report.md"
-    assert [one.text for one in told[-1].typed.attachments] == ["all I know"]
+    assert told[-1].text == "see @report.md"
+    assert [one.text for one in told[-1].attachments] == ["all I know"]
     await prompt.press("ctrl+u")
-    await prompt.until(lambda: not told[-1].typed.text)
-    assert told[-1].typed.attachments == ()
-    assert told[-1].typed.at > told[-2].typed.at
+    await prompt.until(lambda: not told[-1].text)
+    assert told[-1].attachments == ()
+    assert told[-1].at > told[-2].at
 
 
 def test_a_count_that_fails_is_left_out() -> None:

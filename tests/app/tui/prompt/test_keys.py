@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from app.actions import BY_NAME
 from app.chat.attachments import Attachment, AttachmentKind
 from app.settings.in_effect import Preferences
-from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText
-from app.tui.widgets import Wanted
 from tests.fixtures.prompt_app import Prompting, prompting
 
 NO_PREFERENCES = Path("config.toml")
@@ -77,25 +76,22 @@ async def test_a_file_that_was_read_before_is_not_missing(prompt: Prompting) -> 
     file = Attachment(AttachmentKind.FILE, "gone.md", "contents")
     prompt.area.write("see @gone.md", (file,))
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.Submitted)
-    assert prompt.last.written.attachments == (file,)
+    assert prompt.sent[-1].attachments == (file,)
 
 
 @pytest.mark.slow
 async def test_a_command_is_told_with_its_argument(prompt: Prompting) -> None:
     await prompt.type("/set temperature 1")
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.CommandPicked)
-    assert (prompt.last.action.name, prompt.last.argument) == ("set", "temperature 1")
-    assert prompt.last.text == "/set temperature 1"
+    asked = "temperature 1"
+    assert prompt.wanted == ("run_typed", BY_NAME["set"], asked, f"/set {asked}")
 
 
 @pytest.mark.slow
 async def test_a_picked_command_runs_or_awaits_its_argument(prompt: Prompting) -> None:
     await prompt.type("/hel")
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.CommandPicked)
-    assert prompt.last.action.name == "help"
+    assert prompt.wanted[:2] == ("run_typed", BY_NAME["help"])
     await prompt.type("/draft")
     await prompt.press("enter", "x")
     assert prompt.text == "/draft x"
@@ -104,8 +100,7 @@ async def test_a_picked_command_runs_or_awaits_its_argument(prompt: Prompting) -
 async def test_an_alias_runs_the_same_action(prompt: Prompting) -> None:
     await prompt.type("/ret")
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.CommandPicked)
-    assert prompt.last.action.name == "regenerate"
+    assert prompt.wanted[:2] == ("run_typed", BY_NAME["regenerate"])
 
 
 async def test_ctrl_c_stops_then_clears_then_quits(prompt: Prompting) -> None:
@@ -220,7 +215,7 @@ async def test_up_takes_a_queued_question_back_and_keeps_what_is_typed(prompt: P
     await prompt.press("up")
     await prompt.press("down")
     assert prompt.text == "queued"
-    wanted = [one.action for one in prompt.app.messages if isinstance(one, Wanted)]
+    wanted = [one.action for one in prompt.app.messages]
     assert wanted.count("take_back") == 1
 
 
@@ -288,8 +283,7 @@ async def test_a_sent_edit_is_told_and_the_prompt_is_as_before(prompt: Prompting
     await prompt.press("x")
     assert [one.text for one in prompt.area.unsent] == ["unsent", "questionx"]
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.Submitted)
-    assert (prompt.last.written.text, prompt.last.is_edit) == ("questionx", True)
+    assert prompt.wanted == ("submit", PromptText("questionx"), True)
     assert prompt.text == "unsent"
 
 
@@ -372,13 +366,9 @@ def is_within(before: str, after: str) -> bool:
 def findable(prompt: Prompting) -> list[PromptText]:
     """All that is in the prompt, sent, or among the earlier texts."""
     past = prompt.area._past
-    texts = [*prompt.area.unsent, *past._past, *past._changed.values()]
-    for event in prompt.app.messages:
-        if isinstance(event, messages.Submitted):
-            texts.append(event.written)
-        elif isinstance(event, messages.CommandPicked):
-            texts.append(PromptText(event.text))
-    return texts
+    run = (one for one in prompt.app.messages if one.action == "run_typed")
+    typed = [PromptText(str(one.arguments[-1])) for one in run]
+    return [*prompt.area.unsent, *past._past, *past._changed.values(), *prompt.sent, *typed]
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import pytest
 from textual import events
 
 from app.chat.attachments import Attachment, AttachmentKind
-from app.tui.prompt import area as messages
 from app.tui.prompt.folding import PromptText, is_long
 from tests.fixtures.prompt_app import Prompting, prompting
 
@@ -15,8 +14,7 @@ HUGE = "some words and more\n" * 500_000
 
 async def sent(prompt: Prompting) -> PromptText:
     await prompt.press("enter")
-    assert isinstance(prompt.last, messages.Submitted)
-    return prompt.last.written
+    return prompt.sent[-1]
 
 
 def paste(name: str, text: str) -> Attachment:
