@@ -159,7 +159,7 @@ class ChatScreen(Screen[None]):
         for attribute in ("title", "is_answering"):
             self.watch(self.store, attribute, self._tell_outside)
         self.watch(self.store, "is_answering", self._show_panel, init=False)
-        self.watch(self.store, "is_editing", self.commands.attach_outputs, init=False)
+        self.watch(self.store, "edited", self.commands.attach_outputs, init=False)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
 
@@ -244,7 +244,7 @@ class ChatScreen(Screen[None]):
             await self.action_perform(action.name)
             return
         self.prompt.area.end_edit()
-        self.store.is_editing = False
+        self.store.edited = None
         self.prompt.area.write(f"/{action.slash} ")
         self.prompt.area.focus()
 
@@ -285,10 +285,9 @@ class ChatScreen(Screen[None]):
 
     async def action_submit(self, written: PromptText, is_edit: bool) -> None:
         """Ask a question, or a changed one; its attachments are pastes, and files that are gone."""
-        edited = self.view.edited
+        edited, self.store.edited = self.store.edited, None
         files, _ = await asyncio.wrap_future(begin_reading(written.text))
         attachments = (*written.attachments, *files)
-        self.store.is_editing = False
         if is_edit and edited is None:  # another chat was opened meanwhile
             self.prompt.area.put_before(written)
         elif is_edit and edited is not None:
@@ -369,7 +368,7 @@ class ChatScreen(Screen[None]):
         self.prompt.area.focus()
 
     def action_edit_ended(self) -> None:
-        self.store.is_editing = False
+        self.store.edited = None
 
     def action_scroll_page(self, pages: int) -> None:
         """Scroll the conversation, down if positive, while the prompt has the focus."""
@@ -398,9 +397,8 @@ class ChatScreen(Screen[None]):
 
     def action_follow_chat(self) -> None:
         """Another chat is shown, or its title, its queue or the answer in progress has changed."""
-        if self.store.is_editing and self.view.edited is None:  # another chat was opened
+        if self.store.edited is None:  # another chat was opened
             self.prompt.area.end_edit()
-            self.store.is_editing = False
         self.commands.attach_outputs()
         self.writer.write_chat()
         self._write_selection()
@@ -420,7 +418,7 @@ class ChatScreen(Screen[None]):
         question, edit = (PromptText(one.text, tuple(one.attachments)) for one in (turn, typed))
         self.prompt.area.begin_edit(question, len(others) + 2, edit)
         self.prompt.area.focus()
-        self.store.is_editing = True
+        self.store.edited = turn
 
     def on_descendant_focus(self) -> None:
         self._write_selection()
@@ -442,7 +440,7 @@ class ChatScreen(Screen[None]):
         elif self._is_free and self._led_by(self._asked) == found_for:  # else it will be known soon
             typed = replace(self._typed, attachments=found or self._typed.attachments)
             expected = next_request(
-                view.dialogue, typed, view.edited, view.answering.think, view.offered
+                view.dialogue, typed, self.store.edited, view.answering.think, view.offered
             )
             if expected != self._expected:  # else the engine knows what it was told by identity
                 self._expected = expected
@@ -456,8 +454,8 @@ class ChatScreen(Screen[None]):
 
     @property
     def _asked(self) -> Asked:
-        view, typed = self.view, self._typed
-        turns = view.dialogue.turns if view.edited is None else path_to(view.edited)[:-1]
+        view, typed, edited = self.view, self._typed, self.store.edited
+        turns = view.dialogue.turns if edited is None else path_to(edited)[:-1]
         return view.asked_with(typed.text, typed.attachments, tuple(turns))
 
     def _led_by(self, asked: Asked) -> tuple[object, ...]:

@@ -62,7 +62,7 @@ _SELECTED = {
 """By what has the focus beside the prompt."""
 
 _WATCHED = (
-    *("status", "is_answering", "queued", "is_editing", "is_broken_off", "preferences"),
+    *("status", "is_answering", "queued", "edited", "is_broken_off", "preferences"),
     *("runs_command", "is_asked", "selected", "has_versions", "has_citations", "has_text"),
     *("completing", "is_panel_shown", "shows_details"),
 )
@@ -119,7 +119,7 @@ class KeysBar(Static):
             (bool(store.completing), _COMPLETING),
             (store.selected == "panel" and store.shows_details, _PANEL_WITH_DETAILS),
             (bool(store.selected), _SELECTED.get(store.selected, _IDLE)),
-            (store.is_editing, _EDITING),
+            (store.edited is not None, _EDITING),
             (store.runs_command, _RUNNING),
             (store.is_answering and takes_back, _ANSWERING_WITH_QUEUE),
             (store.is_answering and store.is_panel_shown, with_panel),

@@ -9,6 +9,7 @@ from textual.reactive import reactive
 
 from app.ahead.expected import AheadState
 from app.chat.sources import Source
+from app.dialogue.tree import Turn
 from app.engine.metrics import PLAIN, Comparison, ReplyMetrics
 from app.engine.status import Phase, Status
 from app.settings.in_effect import Preferences, ServedAt
@@ -97,7 +98,8 @@ class Store(DOMNode):
     """Whether a shell command of the user's runs."""
     queued: reactive[int] = reactive(0)
     """How many questions wait for the answer."""
-    is_editing: reactive[bool] = reactive(False)
+    edited: reactive[Turn | None] = reactive[Turn | None](None)
+    """The question that is edited in the prompt."""
     downloads: reactive[Mapping[str, str]] = reactive(dict[str, str])
     """Progress of each download, such as "34 %, 2 min left", by name of the model."""
     keeps_colours: reactive[bool] = reactive(False)

@@ -97,8 +97,6 @@ class ShownChat(Vertical):
         """Answers of which one is to be picked."""
         self.reading: Reading | None = None
         """All that is attached, which is read in parts."""
-        self.edited: Turn | None = None
-        """The question that is edited in the prompt."""
         self.engine = engine
         self.store = store
         self._instructions = InstructionsLine()
@@ -255,7 +253,7 @@ class ShownChat(Vertical):
         return view
 
     def _refresh_view(self, view: MessageView) -> None:
-        turn, edited = view.turn, self.edited
+        turn, edited = view.turn, self.store.edited
         versions = self.dialogue.versions(turn)
         if turn in versions:
             view.show_versions(versions.index(turn) + 1, len(versions))

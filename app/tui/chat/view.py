@@ -52,8 +52,8 @@ class ChatView(ShownChat):
     """A chat that goes on: questions go to the engine, answers are shown and saved as they grow."""
 
     async def on_mount(self) -> None:
-        self.watch(self.store, "is_panel_shown", self._refresh_views)
-        self.watch(self.store, "is_editing", self._follow_editing)
+        for attribute in ("is_panel_shown", "edited"):
+            self.watch(self.store, attribute, self._refresh_views)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
         self.set_interval(_REFRESH_SECONDS, in_turn(self, self._follow_other_windows))
         await self._show()
@@ -124,7 +124,6 @@ class ChatView(ShownChat):
         It is queued while an answer is in progress, or the model or a tool server is loaded.
         """
         async with self._changing:
-            self.edited = None
             stopping = self.pending
             if stopping is not None and stopping.answer.is_stopped and not stopping.is_unbegun:
                 self._keep_pending()  # what is sent after a stop does not wait for its end
@@ -200,7 +199,6 @@ class ChatView(ShownChat):
     async def edit(self, turn: Turn, text: str, attachments: Attachments = ()) -> None:
         """Add another version of a question and answer it; an answer in progress is kept."""
         async with self._changing:
-            self.edited = None
             self._break_off(_SHOWS_AGAIN)
             await self._remove_cards()
             found = await self._found(text, attachments, path_to(turn)[:-1])
@@ -365,8 +363,6 @@ class ChatView(ShownChat):
     def edit_question(self, turn: Turn | None = None) -> None:
         question = turn or self.last_turn(USER)
         if question is not None:
-            self.edited = question
-            self._refresh_views()
             self._give_back(question, question)
 
     async def reload(self) -> None:
@@ -530,8 +526,8 @@ class ChatView(ShownChat):
         if self.dialogue.fault and self.dialogue is not dialogue:
             self._unsaved.append(self.dialogue)
         self._end_several()
+        self.store.edited = None
         self.dialogue = dialogue
-        self.edited = None
         self._answers.clear()
         self._searched.clear()
         self._awaits_model = False
@@ -678,7 +674,6 @@ class ChatView(ShownChat):
         if pending.continued is not None:
             return
         if question is not None and pending.previous is None:
-            self.edited = pending.instead or self.edited
             self._give_back(question, pending.instead)
         _drop(self.dialogue, question or pending.turn, pending.instead)
         if pending.previous is not None:
@@ -690,11 +685,6 @@ class ChatView(ShownChat):
             remedy = " · ".join(filter(None, [CONTINUES, remedy]))
         await self.show_fault(error.summary, remedy)
         self._faulted = pending.turn
-
-    def _follow_editing(self) -> None:
-        if not self.store.is_editing:
-            self.edited = None
-        self._refresh_views()
 
     async def _follow_other_windows(self) -> None:
         for dialogue in self._unsaved:

@@ -86,7 +86,7 @@ class ShellCommands(ChatCommands):
 
         None is for a question that is edited.
         """
-        if self.store.is_editing:
+        if self.store.edited is not None:
             return
         waiting, self._outputs = self._outputs, ()
         shown = self.view.dialogue

@@ -72,7 +72,7 @@ async def test_a_named_folder_is_shown_with_its_size_and_expected_as_it_is_sent(
     assert {one.kind for one in question.attachments} == {AttachmentKind.PASSAGE}
     assert question.attachments[0].name.startswith("[1] notes/")
     await chat.pilot.press("f9")
-    await chat.until(lambda: chat.view.edited is question)
+    await chat.until(lambda: chat.view.store.edited is question)
     await chat.pilot.press("end", *"2", "enter")
     await chat.until(lambda: len(chat.view.dialogue.versions(question)) == 2)
     await chat.idle()

@@ -61,7 +61,7 @@ async def test_an_edit_tells_which_answer_it_stops(chatting: Chatting) -> None:
         await begin(chat, "And of Italy?")
         await chat.pilot.press("f9")
         await chat.until(lambda: chat.prompt.text == "And of Italy?")
-        italy = chat.view.edited
+        italy = chat.view.store.edited
         assert italy is not None
         chat.view.stop()
         await chat.idle()

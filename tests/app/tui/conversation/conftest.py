@@ -67,7 +67,7 @@ class ViewApp(App[None]):
             self.returned.append(question.text)
         else:
             self.edits.append(edited)
-            self.store.is_editing = True
+            self.store.edited = edited
 
 
 class Chat(Driven[ViewApp]):

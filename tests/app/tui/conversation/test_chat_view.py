@@ -76,7 +76,7 @@ async def test_what_follows_an_edited_question_is_dimmed(chat: Chat) -> None:
     await chat.pilot.pause()
     assert chat.app.edits == [chat.messages[0].turn]
     assert [m.has_class("-after-edited") for m in chat.messages] == [False, True, True, True]
-    chat.app.store.is_editing = False
+    chat.app.store.edited = None
     await chat.pilot.pause()
     assert not any(m.has_class("-after-edited") for m in chat.messages)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.ahead.expected import AheadState
+from app.dialogue.tree import Turn
 from app.engine.status import Phase, Status
 from app.settings.catalogue import SWITCHED_OFF
 from app.settings.in_effect import Preferences
@@ -41,7 +42,7 @@ STATES: dict[str, dict[str, object]] = {
         "drafting": "paused (11 % accepted, needs 22 %)",
     },
     "lossy": {"drafting": "▲ lossy"},
-    "editing": {"is_editing": True},
+    "editing": {"edited": Turn("user", "")},
     "typed with a queue": {"is_answering": True, "queued": 2, "has_text": True},
     "typed after a stop": {"queued": 2, "has_text": True},
     "typed without a model": {"status": Status(Phase.FAILED), "has_text": True},

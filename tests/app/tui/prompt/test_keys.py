@@ -9,6 +9,7 @@ from textual import events
 
 from app.actions import BY_NAME
 from app.chat.attachments import Attachment, AttachmentKind
+from app.dialogue.tree import Turn
 from app.settings.in_effect import Preferences
 from app.tui.prompt.folding import PromptText
 from tests.fixtures.prompt_app import Prompting, prompting
@@ -42,7 +43,7 @@ async def test_title_and_keys_tell_alike_what_sends_an_edit(
     prompt: Prompting, enter_sends: bool, key: str
 ) -> None:
     prompt.store.preferences = Preferences(NO_PREFERENCES, enter_sends=enter_sends)
-    prompt.store.is_editing = True
+    prompt.store.edited = Turn("user", "see @nots.md")
     prompt.area.begin_edit(PromptText("see @nots.md"), 2)
     shown = "".join(await prompt.lines())
     assert f"editing: {key} adds version 2" in shown
