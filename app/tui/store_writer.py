@@ -26,10 +26,7 @@ class LiveFigures:
         self._seconds = _Seconds()
 
     def of(
-        self,
-        answer: Answer | None,
-        loaded: Loaded | None,
-        session: SessionSpeedup = _NO_ANSWERS,
+        self, answer: Answer | None, loaded: Loaded | None, session: SessionSpeedup = _NO_ANSWERS
     ) -> Live:
         """The figures of the newest answer.
 

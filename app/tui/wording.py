@@ -152,6 +152,13 @@ def ending(
     return joined([lossy, *figures, own if own != lossy else "", end, error])
 
 
+def drafted(metrics: ReplyMetrics) -> str:
+    """The share of an answer that drafters supplied; empty if nothing was drafted."""
+    if not metrics.drafted or metrics.drafted_share is None:
+        return ""
+    return f"{percent(metrics.drafted_share)} drafted"
+
+
 def stats(metrics: ReplyMetrics) -> str:
     """Figures of an answer for the command line."""
     return joined([*_figures(metrics, None), metrics.lossy])
@@ -167,13 +174,12 @@ def _figures(metrics: ReplyMetrics | None, continued: str | None) -> list[str]:
 
 
 def _speed(metrics: ReplyMetrics) -> list[str]:
-    is_drafted = metrics.drafted > 0 and metrics.drafted_share is not None
     first = metrics.ttft_seconds or 0.0
     budget = metrics.thinking_ended_at
     return [
         rate(metrics.decode_tokens_per_second),
         metrics.comparison.words,
-        f"{percent(metrics.drafted_share or 0.0)} drafted" if is_drafted else "",
+        drafted(metrics),
         f"started after {first:.0f} s" if first > _SLOW_START else "",
         f"thinking ended at {counted(budget, 'token')}" if budget else "",
     ]

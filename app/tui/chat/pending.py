@@ -22,10 +22,8 @@ _ON_PANEL = (" tok/s", " plain", "% drafted", "beside others")
 
 
 def live_line(metrics: ReplyMetrics) -> str:
-    share = metrics.drafted_share if metrics.drafted else None
-    drafted = f"{wording.percent(share)} drafted" if share is not None else ""
     rate = wording.rate(metrics.decode_tokens_per_second)
-    return joined([rate, metrics.comparison.words, drafted])
+    return joined([rate, metrics.comparison.words, wording.drafted(metrics)])
 
 
 def without_panel_figures(ending: str) -> str:

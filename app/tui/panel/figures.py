@@ -33,7 +33,7 @@ from app.tui.panel.graph import (
     is_console,
 )
 from app.tui.store import Live
-from app.tui.wording import counted, percent
+from app.tui.wording import counted, drafted
 from decoding.telemetry import DrafterStatistics
 from models.byte_sizes import short_size
 
@@ -94,10 +94,7 @@ def legend() -> list[Line]:
         Line.of("coloured while it is new:"),
         BLANK,
         *(
-            Line(
-                Content.assemble(("■", kind.hue), f" {name:<11}{meaning}"),
-                drafter_term(name),
-            )
+            Line(Content.assemble(("■", kind.hue), f" {name:<11}{meaning}"), drafter_term(name))
             for kind, name, meaning in _MEANINGS
         ),
     ]
@@ -115,7 +112,7 @@ def headline(live: Live, digits_width: int, width: int) -> list[Line]:
     rows = [
         (_UNIT if number else "", SPEED),
         (shortened(words, width - digits_width), GAIN),
-        (drafted(metrics), DRAFTED),
+        (drafted(metrics) if metrics else "", DRAFTED),
         (" · ".join(filter(None, [lossy, pause])), LOSSY if lossy else PAUSED),
     ]
     return [
@@ -126,7 +123,8 @@ def headline(live: Live, digits_width: int, width: int) -> list[Line]:
 
 def summary(live: Live, width: int) -> Line:
     """As many of the figures as fit one line; the first ones first."""
-    number, share = rate_number(live.rate), drafted(live.metrics)
+    number = rate_number(live.rate)
+    share = drafted(live.metrics) if live.metrics else ""
     first = [f"{number} {_UNIT}" if number else "", _lossy(live.metrics)]
     words = live.comparison.panel_words
     brief = words.partition(" · ")[0]
@@ -153,13 +151,6 @@ def rate_number(rate: float | None) -> str:
     if rate is None or finite(rate) <= 0.0:
         return ""
     return f"{rate:.0f}" if rate >= 9.95 else f"{rate:.1f}"
-
-
-def drafted(metrics: ReplyMetrics | None) -> str:
-    """The share of the answer that drafters supplied; empty if nothing was drafted."""
-    if metrics is None or not metrics.drafted or metrics.drafted_share is None:
-        return ""
-    return f"{percent(metrics.drafted_share)} drafted"
 
 
 def shortened(words: str, width: int) -> str:

@@ -19,14 +19,7 @@ from app.history.store import remove_chat
 from app.learned.registered import taught_by
 from app.paths import Paths
 from app.printable import one_line
-from app.tui.lists import (
-    CURSOR,
-    Row,
-    SearchScreen,
-    columns,
-    right,
-    text_row,
-)
+from app.tui.lists import CURSOR, Row, SearchScreen, columns, right, text_row
 from app.tui.text_fields import PrintableInput
 from app.tui.widgets import is_narrow
 from app.tui.wording import quoted_title

@@ -15,14 +15,7 @@ from app.drafting.choose.drafter_info import DrafterInfo, Kind, Ranking
 from app.drafting.drafter_spec import LOOKUP, NGRAM, RETRIEVAL
 from app.engine.engine import Engine
 from app.printable import one_line
-from app.tui.lists import (
-    ListScreen,
-    Row,
-    columns,
-    lead_of,
-    more_row,
-    text_row,
-)
+from app.tui.lists import ListScreen, Row, columns, lead_of, more_row, text_row
 from app.tui.look import kind_of
 from app.tui.panel.figures import bar
 from app.tui.store import Store
@@ -106,7 +99,6 @@ def _share(pair: DrafterInfo, cells: int) -> Content:
     return Content.assemble(bar(share, cells, kind_of(pair.name).hue), f"  {100 * share:.0f} %")
 
 
-_UPDATE_SECONDS = 0.25
 _UNUSABLE = "\0unusable"
 _COMBINED = "\0combined"
 """Ids of the lines that stand for more drafters until Enter expands them; no drafter has these."""
@@ -135,7 +127,7 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
         super().__init__("Drafters", _LEAVE)
         self._store = store
         self._engine = engine
-        self._measuring = engine.rank() if is_measured else None
+        self._is_measuring = is_measured
         self._ranking: Ranking | None = None
         self._fault = ""
         self._expanded: set[str] = set()
@@ -145,11 +137,8 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
         self._show()
         self._rows.highlight(LOOKUP)
         self._look()
-        self.set_interval(_UPDATE_SECONDS, self._update)
-
-    def on_unmount(self) -> None:
-        if self._measuring is not None:
-            self._measuring.cancel()
+        if self._is_measuring:
+            self._measure()
 
     def on_resize(self) -> None:
         self._show()
@@ -165,15 +154,15 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
             self._ranking, self._fault = ranking, fault
             self._show()
 
-    def _update(self) -> None:
-        measuring = self._measuring
-        if measuring is None or not measuring.done():
-            return
-        self._measuring = None
+    @work(group="measuring")
+    async def _measure(self) -> None:
+        """Wait for what is measured; where the list is left first, Textual cancels both."""
         try:
-            self._ranking = _in_order(measuring.result(), self._ranking)
+            ranking = await asyncio.wrap_future(self._engine.rank())
+            self._ranking = _in_order(ranking, self._ranking)
         except SpecchatError as error:
             self._fault = str(error)
+        self._is_measuring = False
         self._show()
 
     @property
@@ -200,7 +189,7 @@ class DraftersScreen(ListScreen[tuple[str, str] | None]):
         named = frozenset({draft, *(name.strip() for name in draft.split(","))})
         is_wide = _COMBINED in self._expanded
         longest = max((len(name) for name in by_name if is_wide or "(" not in name), default=0)
-        shown = DrafterColumns(named, longest, self._measuring is not None)
+        shown = DrafterColumns(named, longest, self._is_measuring)
         rows = [
             shown.choice("auto", "the free ones, others if they pay off"),
             shown.choice("off", "plain", "plain"),

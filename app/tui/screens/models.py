@@ -25,15 +25,7 @@ from app.loading.model_list import (
 from app.loading.streaming import streaming_rate
 from app.printable import one_line
 from app.tui import wording
-from app.tui.lists import (
-    Row,
-    SearchScreen,
-    columns,
-    lead_of,
-    more_row,
-    right,
-    text_row,
-)
+from app.tui.lists import Row, SearchScreen, columns, lead_of, more_row, right, text_row
 from app.tui.store import Store
 from app.tui.widgets import is_narrow
 from models.byte_sizes import short_size
@@ -52,11 +44,7 @@ _FAST = 20.0
 _FITS = {Fit.TIGHT: "tight fit", Fit.TOO_BIG: "too big", Fit.STREAMS: "streams"}
 """Words for models that do not simply fit."""
 
-_SLOWER = (
-    (0.4, "larger, far slower"),
-    (0.6, "larger, half as fast"),
-    (0.9, "larger, slower"),
-)
+_SLOWER = ((0.4, "larger, far slower"), (0.6, "larger, half as fast"), (0.9, "larger, slower"))
 """Words for the speed of a larger model, by the share of the present one's that it stays below."""
 
 
