@@ -34,11 +34,11 @@ class Downloads:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running: dict[str, tuple[Job, Callable[[], None]]] = {}
+        self._running: dict[str, tuple[Job, Callable[[], object]]] = {}
         """Each with what to do with the model once it is installed."""
 
     def start(
-        self, reference: "HubReference", settings: "HubSettings", then: Callable[[], None]
+        self, reference: "HubReference", settings: "HubSettings", then: Callable[[], object]
     ) -> None:
         from app.loading.select import request_for
         from models.hub import DownloadJob
@@ -46,7 +46,7 @@ class Downloads:
         if reference.name not in self._running:
             self.run(reference.name, DownloadJob(request_for(reference), settings), then)
 
-    def run(self, name: str, job: Job, then: Callable[[], None]) -> None:
+    def run(self, name: str, job: Job, then: Callable[[], object]) -> None:
         """Show a job as it goes on; then: once it has succeeded."""
         self._running[name] = job, then
         self._publish()

@@ -106,11 +106,7 @@ THEMES = (DARK, LIGHT, *sorted(BUILTIN_THEMES))
 
 
 def check_theme(name: str) -> str:
-    """Return the name of a theme.
-
-    Raises:
-        UsageError: there is no such theme; the error names the nearest.
-    """
+    """Return the name of a theme. Raises UsageError: there is none; it names the nearest."""
     return catalogue.known(name, THEMES, f"no theme {name!r}")
 
 

@@ -64,22 +64,14 @@ class ChatView(ShownChat):
         return self.has_model and self.toolbox.is_ready(self.answering.tools)
 
     def require_idle(self) -> None:
-        """Check that no answer is in progress, nor waits for that to a program.
-
-        Raises:
-            UsageError: one does, with what ends it.
-        """
+        """Raise a UsageError if an answer is in progress, or waits for that to a program."""
         if program := self.waits_for:
             raise UsageError(f"{BUSY[0]} {program}", "", "Esc takes it back.")
         if not self.is_idle:
             raise UsageError(BUSY[1], "", "Esc stops it.")
 
     def require_model(self) -> None:
-        """Check that a model is loaded.
-
-        Raises:
-            UsageError: none is, with why.
-        """
+        """Raise a UsageError with the reason if no model is loaded."""
         if self.has_model:
             return
         if self.engine.status.phase is Phase.LOADING:

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,6 @@ from backends.base import SpecchatError, UsageError
 from backends.base.safe_files import read_text
 
 if TYPE_CHECKING:
-    from models.hub import HubSettings
     from models.reference import HubReference, Reference
 
 
@@ -79,7 +78,10 @@ def words(text: str, *, on_windows: bool = os.name == "nt") -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Commands:
-    """What commands act on; each is a method with the name of its action."""
+    """What commands act on; each is a method with the name of its action.
+
+    One that cannot be carried out raises a SpecchatError, which is shown at the prompt.
+    """
 
     app: App[Any]
     engine: Engine
@@ -107,11 +109,7 @@ class Commands:
         self.app.push_screen(screen, carry_out)
 
     def resolved(self, name: str) -> "Reference | HubReference":
-        """What a model's name means; a HubReference if it is not on this machine.
-
-        Raises:
-            SpecchatError: there is no such model.
-        """
+        """What a model's name means; a HubReference if it is not on this machine."""
         from backends.engines.backend_selection import forms
         from models.reference import UnknownNameError, resolve
 
@@ -122,11 +120,7 @@ class Commands:
             raise UsageError(error.what, "", _MODELS_LISTED) from error
 
     def require_own_model(self, remedy: str = "") -> None:
-        """Refuse what needs a model in this process.
-
-        Raises:
-            UsageError: a server elsewhere answers.
-        """
+        """Refuse what needs a model in this process, where a server elsewhere answers."""
         loaded = self.engine.status.loaded
         if loaded is not None and loaded.is_remote:
             what = f"{loaded.name} is on a server"
@@ -134,11 +128,7 @@ class Commands:
             raise UsageError(what, why, remedy)
 
     def local(self, name: str) -> "Reference":
-        """A model that is on this machine.
-
-        Raises:
-            SpecchatError: it is not.
-        """
+        """A model that must be on this machine."""
         from models.reference import Reference
 
         found = self.resolved(name)
@@ -148,11 +138,7 @@ class Commands:
         raise UsageError(what, "", f"/model {name} downloads it")
 
     def missing_drafter(self, text: str) -> "HubReference | None":
-        """The first drafter of a SPEC that is not on this machine.
-
-        Raises:
-            SpecchatError: it is no SPEC, or does not fit the model, or a server drafts.
-        """
+        """The first drafter of a SPEC that is not on this machine; all must fit the model."""
         self.require_own_model(_DRAFTS_HERE)
         from app.drafting import draft_spec
         from models.reference import HubReference, UnknownNameError
@@ -231,11 +217,7 @@ _LOOK_SECONDS = 0.1
 
 class ModelCommands(Commands):
     def model(self, name: str) -> None:
-        """Use a model, download a missing one, or stop its download; no name: show the list.
-
-        Raises:
-            SpecchatError: there is no such model.
-        """
+        """Use a model, download a missing one, or stop its download; no name: show the list."""
         from backends.engines.backend_selection import REMOTE
 
         options = self.engine.options
@@ -250,37 +232,26 @@ class ModelCommands(Commands):
             self._use_or_download(name)
 
     def draft(self, text: str) -> None:
-        """Switch drafters, after the download of missing ones, with an undo.
-
-        Raises:
-            SpecchatError: it is no SPEC, or it does not fit the model.
-        """
+        """Switch drafters, after the download of missing ones, with an undo."""
         engine, before = self.engine, self.engine.draft
         self.use_draft(text)
         if engine.draft != before:  # else they are downloaded first, or were chosen already
             self.changes.note("changed the drafter", engine.set_draft, before, engine.draft)
 
     def use_draft(self, text: str) -> None:
-        """Switch drafters, after the download of missing ones.
-
-        Raises:
-            SpecchatError: it is no SPEC, or it does not fit the model.
-        """
         if not text:
             raise UsageError("which drafter?", "", "Example: /draft lookup")
         text = text.strip("\"'")  # quoted as for a shell
-        missing = self.missing_drafter(text)
-        if missing is not None:
-            self._download(missing, text)
-            return
-        self.engine.set_draft(text)
+        if (missing := self.missing_drafter(text)) is None:
+            self.engine.set_draft(text)
+        else:
+            self._download(missing, lambda: self.perform("draft", text))
 
     def _use_remote(self, name: str) -> None:
         from app.tui.lists import PickScreen
 
         if name:
-            self.view.stop()  # what it has said is kept
-            self.engine.load(name)
+            self._load(name)
             return
         loaded, names = self.engine.status.loaded, self.engine.remote_models
         rows = {one: (one_line(one), "") for one in names}
@@ -306,19 +277,14 @@ class ModelCommands(Commands):
         from models.reference import HubReference
 
         reference = self.resolved(name)
-        if not isinstance(reference, HubReference):
-            self._use(name, reference)
-            return
-
-        def use() -> None:
-            self.app.run_worker(self._take_over(name))
-
-        self.downloads.start(reference, self._hub_settings, use)
-
-    def _use(self, name: str, reference: "Reference") -> None:
-        if self.engine.has_loaded(reference.path):  # loading it again would stop every answer
+        if isinstance(reference, HubReference):
+            self._download(reference, lambda: self.app.run_worker(self._take_over(name)))
+        elif self.engine.has_loaded(reference.path):  # loading it again would stop every answer
             self.app.notify(f"{one_line(reference.name)} is loaded already.")
-            return
+        else:
+            self._load(name)
+
+    def _load(self, name: str) -> None:
         self.view.stop()  # what it has said is kept
         self.engine.load(name)
 
@@ -335,23 +301,15 @@ class ModelCommands(Commands):
         except SpecchatError as error:
             self.view.call_later(self.view.show_fault, str(error))
 
-    def _download(self, reference: "HubReference", drafter: str) -> None:
-        settings = self._hub_settings
-        self.downloads.start(reference, settings, lambda: self.perform("draft", drafter))
-
-    @property
-    def _hub_settings(self) -> "HubSettings":
+    def _download(self, reference: "HubReference", then: Callable[[], object]) -> None:
         from models.hub import HubSettings
 
         engine = self.engine
-        return HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
+        settings = HubSettings.of_environment(engine.paths.downloads, engine.options.offline)
+        self.downloads.start(reference, settings, then)
 
     def train(self, what: str) -> None:
-        """Tell what a drafter of one's own would bring, or how its training goes; start, or stop.
-
-        Raises:
-            UsageError: no model is loaded yet, or a server elsewhere answers.
-        """
+        """Tell what a drafter of one's own would bring, or how its training goes; start or stop."""
         from app.tui.training import TrainingJob, TrainScreen, newest_run
 
         self.require_own_model()

@@ -168,22 +168,13 @@ class SettingsCommands(ModelCommands):
         return min(loaded.info.context_limit, DEFAULT_CONTEXT)
 
     def check_model(self, name: str) -> None:
-        """Refuse a model that is not on this machine, unless a server has it.
-
-        Raises:
-            SpecchatError: it is not.
-        """
+        """Refuse a model that is not on this machine, unless a server has it."""
         from backends.engines.backend_selection import REMOTE
 
         if self.engine.options.backend != REMOTE:
             self.local(name)
 
     def check_setting(self, name: str, value: Value) -> None:
-        """Refuse a value that cannot work, before it is kept.
-
-        Raises:
-            SpecchatError: it cannot.
-        """
         if name == "ctx":
             loaded, options = self.engine.status.loaded, self.engine.options
             info = loaded.info if loaded and not loaded.is_remote else None
@@ -191,11 +182,7 @@ class SettingsCommands(ModelCommands):
             check_new_context(int(value), info, present, options.gpu_layers)
 
     def use_setting(self, name: str, value: Value) -> None:
-        """Bring a setting of every chat into effect at once.
-
-        Raises:
-            SpecchatError: the value cannot be used.
-        """
+        """Bring a setting of every chat into effect at once."""
         if name == "theme":
             check_theme(str(value))
         if name in NAMES:

@@ -31,11 +31,7 @@ class ShellCommands(ChatCommands):
     """What commands wrote, with the chat that each was started in and what names it there."""
 
     def shell(self, command: str) -> None:
-        """Run a command beside the chat; the model neither asks for it nor sees it unsent.
-
-        Raises:
-            UsageError: there is none, one runs already, or commands are switched off.
-        """
+        """Run a command beside the chat; the model neither asks for it nor sees it unsent."""
         if not self.store.preferences.shell:
             raise UsageError("commands are switched off", "specchat was started with --no-shell")
         if not command:
