@@ -77,18 +77,11 @@ class Header(Static):
         model, device, full = self._model, self._device, self._full
         warning = f"▲ not saved: {one_line(why)}" if (why := self._store.not_saved) else ""
         brief = "▲ not saved" if warning else ""
-        program = self._program
-        long = (
-            [
-                (warning, program, model, device, full),
-                (brief, program, model, device),
-                (brief, program, model),
-            ]
-            if not is_narrow(width)
-            else []
-        )
+        here = self._program, model
+        long = [(warning, *here, device, full), (brief, *here, device), (brief, *here)]
         short = [(brief, model, full.replace(_CONTEXT, "")), (brief, model), (brief,)]
-        return [" · ".join(filter(None, parts)) for parts in (*long, *short)]
+        versions = short if is_narrow(width) else [*long, *short]
+        return [" · ".join(filter(None, parts)) for parts in versions]
 
     @property
     def _model(self) -> str:

@@ -18,12 +18,20 @@ _NO_ANSWERS = SessionSpeedup()
 
 
 class LiveFigures:
-    """What the screen shows of an answer's figures, as often as the engine publishes them."""
+    """What the screen shows of an answer's figures, as often as the engine publishes them.
+
+    The last minute goes by the answer's own clock: time that it was read or decoded.
+    """
 
     def __init__(self) -> None:
         self._live = Live()
         self._answer: Answer | None = None
-        self._seconds = _Seconds()
+        self._minute: tuple[Second, ...] = ()
+        self._begin(None)
+
+    def _begin(self, answer: Answer | None) -> None:
+        self._answer, self._at, self._tokens = answer, 0.0, 0
+        self._accepted: dict[str, int] = {}
 
     def of(
         self, answer: Answer | None, loaded: Loaded | None, session: SessionSpeedup = _NO_ANSWERS
@@ -36,49 +44,29 @@ class LiveFigures:
         is_done = answer is not None and answer.is_done  # before its metrics, which are final then
         metrics = answer.metrics if answer is not None else None
         if answer is None or loaded is None or (metrics and metrics.model != loaded.info):
-            return self._other(metrics, session)
+            if metrics is not None:  # of another model
+                self._minute = ()
+                self._begin(None)
+            self._live = Live(session=session.comparison, answers=session.answers)
+            return self._live
         if answer is not self._answer:
-            self._answer = answer
-            self._seconds.restart()
-        if metrics is not None and not is_done and _is_counted(metrics):
-            self._seconds.follow(metrics)
+            self._begin(answer)
+        if metrics is not None and not is_done:
+            self._follow(metrics)
         plain = (metrics.plain_tokens_per_second if metrics else None) or self._live.plain
-        minute = self._seconds.minute
-        self._live = Live(metrics, plain, minute, session.comparison, session.answers)
+        self._live = Live(metrics, plain, self._minute, session.comparison, session.answers)
         return self._live
 
-    def _other(self, metrics: ReplyMetrics | None, session: SessionSpeedup) -> Live:
-        """No figures of an answer; the last minute is forgotten once another model answers."""
-        if metrics is not None:
-            self._seconds = _Seconds()
-        self._live = Live(session=session.comparison, answers=session.answers)
-        return self._live
-
-
-def _is_counted(metrics: ReplyMetrics) -> bool:
-    """Whether tokens are known so far: some servers tell them at the end."""
-    return metrics.told_by_server is None or metrics.completion_tokens > 0
-
-
-class _Seconds:
-    """The last minute, by an answer's own clock: time that it was read or decoded."""
-
-    def __init__(self) -> None:
-        self.minute: tuple[Second, ...] = ()
-        self.restart()
-
-    def restart(self) -> None:
-        self._at, self._tokens = 0.0, 0
-        self._accepted: dict[str, int] = {}
-
-    def follow(self, metrics: ReplyMetrics) -> None:
+    def _follow(self, metrics: ReplyMetrics) -> None:
+        if metrics.told_by_server is not None and not metrics.completion_tokens:
+            return  # some servers tell at the end how many there are
         now = (metrics.prefill_seconds or 0.0) + (metrics.decode_seconds or 0.0)
         passed = round(now - self._at)
         if not passed:
             return
         rate = (metrics.completion_tokens - self._tokens) / (now - self._at)
         second = Second(rate, self._main_drafter(metrics.by_drafter))
-        self.minute = (*self.minute, *[second] * passed)[-_SECONDS:]
+        self._minute = (*self._minute, *[second] * passed)[-_SECONDS:]
         self._at, self._tokens = now, metrics.completion_tokens
         self._accepted = {name: one.accepted for name, one in metrics.by_drafter.items()}
 

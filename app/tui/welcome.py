@@ -261,14 +261,11 @@ class Welcome(Vertical):
         return _SHORT_HINT if is_small else _HINT
 
     def _model_rows(self, offer: Offer, is_small: bool) -> list[Row]:
-        last = len(offer.suggestions) - 1
+        notes = {len(offer.suggestions) - 1: "fastest", 0: "recommended"}
         rows: list[Row] = []
-        for index, suggestion in enumerate(offer.suggestions):
-            name = suggestion.model.name
-            note = "recommended" if index == 0 else "fastest" if index == last else ""
-            rows.append(
-                Row(f"{_MODEL}{name}", partial(suggestion_line, suggestion, note, is_small))
-            )
+        for place, one in enumerate(offer.suggestions):
+            line = partial(suggestion_line, one, notes.get(place, ""), is_small)
+            rows.append(Row(f"{_MODEL}{one.model.name}", line))
         return [*rows, text_row("")] if self._chats else rows
 
     def _chat_rows(self) -> list[Row]:

@@ -85,13 +85,13 @@ class Line:
 
     @property
     @abstractmethod
-    def texts(self) -> Sequence[str]:
-        """What hues are laid over."""
-
-    @property
     def contents(self) -> Sequence[Content]:
         """The texts with their markup; none of code."""
-        return ()
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """What hues are laid over."""
+        return [text.plain for text in self.contents]
 
     def matches(self, source: str) -> Sequence[Sequence[Match]]:
         if self._matches is None:
@@ -117,10 +117,6 @@ class Line:
 @dataclass(eq=False)
 class TextLine(Line):
     text: Content = _EMPTY
-
-    @property
-    def texts(self) -> Sequence[str]:
-        return (self.text.plain,)
 
     @property
     def contents(self) -> Sequence[Content]:
@@ -301,10 +297,6 @@ class TableLine(Line):
         super().__init__(prefix, prefix, start, end)
         self._cells, self._table = cells, table
         self._laid_out = (0, list[Content]())
-
-    @property
-    def texts(self) -> Sequence[str]:
-        return [cell.plain for cell in self._cells]
 
     @property
     def contents(self) -> Sequence[Content]:

@@ -347,12 +347,9 @@ class ShownChat(Vertical):
         first = self.growing[0]
         if pending.answer.stage is not Stage.QUEUED or first is pending:
             return ""
-        is_here = first.dialogue is pending.dialogue
-        return (
-            "waiting"
-            if is_here
-            else f"waiting for the answer in {quoted_title(first.dialogue.title)}"
-        )
+        if first.dialogue is pending.dialogue:
+            return "waiting"
+        return f"waiting for the answer in {quoted_title(first.dialogue.title)}"
 
     def _refresh_views(self) -> None:
         for view in self.transcript.views:

@@ -66,11 +66,9 @@ class HelpScreen(PageScreen):
         self._focused = focused
 
     def _lines(self, width: int) -> Iterator[Content]:
-        is_first = True
-        for title, rows in self._sections():
-            if not is_first:
+        for number, (title, rows) in enumerate(self._sections()):
+            if number:
                 yield Content("")
-            is_first = False
             yield from (Content.styled(line, "bold") for line in textwrap.wrap(title, width))
             for left, text in rows:
                 yield from _row(left, text, width)

@@ -34,14 +34,8 @@ class Edit(Enum):
     LIST = auto()
     NAME = auto()
 
-    @property
-    def keys(self) -> str:
-        keys = {
-            Edit.CHOICE: "← → change",
-            Edit.LIST: "Enter lists them",
-            Edit.NAME: "Enter name it",
-        }
-        return keys.get(self, "Enter edit")
+
+_EDITS = {Edit.CHOICE: "← → change", Edit.LIST: "Enter lists them", Edit.NAME: "Enter name it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +313,8 @@ class SettingsScreen(ListScreen[str | None]):
             special = {Edit.LINES: _LINES_KEYS, Edit.NAME: ("Enter saves · Esc back",)}
             self._dialog.show_keys(*special.get(field.edit, _EDIT_KEYS))
             return
-        change = self._chosen.edit.keys if self._chosen else "Enter shows them"
+        chosen = self._chosen
+        change = _EDITS.get(chosen.edit, "Enter edit") if chosen else "Enter shows them"
         keys = [change, _UNDO] if self._changes.has_any else [change]
         self._dialog.show_keys(
             " · ".join([*keys, "Ctrl+S default for new chats", "Esc back"]),
