@@ -104,7 +104,6 @@ class ChatScreen(Screen[None]):
     DEFAULT_CSS: ClassVar[str] = """
     ChatScreen > Horizontal { height: 1fr; layout: vertical; }
     ChatScreen.-wide > Horizontal { layout: horizontal; }
-    ChatScreen ChatView { width: 1fr; height: 1fr; }
     ChatScreen { overflow: hidden; }
     ChatScreen.-short Horizontal, ChatScreen.-short Header { display: none; }
     """

@@ -31,7 +31,6 @@ class Dialog(Vertical):
     It is a box where the screen is wide, else it fills the screen.
     """
 
-    app = typed_app
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
     Dialog {
@@ -117,7 +116,6 @@ def lead_of(is_focused: bool, mark: str, mark_style: str) -> tuple[Content, int]
 class PageScreen(ModalScreen[None]):
     """A dialog with a page that scrolls."""
 
-    app = typed_app
     BINDINGS: ClassVar = [Binding("escape,q", "dismiss", "Back")]
     DEFAULT_CSS: ClassVar[str] = """
     PageScreen { align: center middle; }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.widgets import OptionList, Static
 
@@ -22,7 +22,7 @@ from app.settings import file
 from app.tui.downloads import models_here
 from app.tui.lists import CURSOR, Row, RowList, columns, right, text_row
 from app.tui.store import Store
-from app.tui.widgets import Wanted, is_narrow, typed_app
+from app.tui.widgets import Wanted, is_narrow
 from app.wording import counted, relative_time
 from backends.base import UsageError
 from backends.engines.backend_selection import BUILD_CUDA, REMOTE
@@ -151,14 +151,12 @@ class WelcomeRows(RowList):
             super().action_cursor_up()
 
 
-class Welcome(Vertical):
+class Welcome(VerticalGroup):
     """The last chats, a demonstration, and without a model of one's own some to download."""
 
-    app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
-    Welcome { height: auto; padding: 1 0 0 3; }
+    Welcome { padding: 1 0 0 3; }
     Welcome.-narrow { padding: 1 1 0 1; }
-    Welcome #text, Welcome #foot { height: auto; }
     Welcome #foot { color: $text-muted; margin: 1 0 0 0; }
     """
 

@@ -11,7 +11,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.color import Color
-from textual.containers import Horizontal
+from textual.containers import HorizontalGroup
 from textual.content import Content, Span
 from textual.geometry import Offset, Size
 from textual.selection import Selection
@@ -329,8 +329,8 @@ class AnswerView(MessageView):
     AnswerView { padding: 0 0 0 2; }
     AnswerView:focus { border-left: outer $primary; padding: 0 0 0 1; }
     AnswerView Collapsible { margin: 0; padding: 0; border: none; background: transparent; }
-    AnswerView Horizontal { align-horizontal: right; }
-    AnswerView .line { width: 1fr; height: auto; color: $text-muted; }
+    AnswerView HorizontalGroup { align-horizontal: right; }
+    AnswerView .line { width: 1fr; color: $text-muted; }
     AnswerView .line:hover { text-style: underline; }
     AnswerView.-no-line .line { display: none; }
     AnswerView.-no-line.-only { margin: 0 2 0 1; }
@@ -360,7 +360,7 @@ class AnswerView(MessageView):
     def compose(self) -> ComposeResult:
         yield self._folded
         yield self.markdown
-        with Horizontal():
+        with HorizontalGroup():
             yield self._line
             yield self._label
 

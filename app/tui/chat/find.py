@@ -12,7 +12,7 @@ from app.dialogue.tree import Turn
 from app.history.schema import matches
 from app.tui.chat.view import ChatView
 from app.tui.text_fields import PrintableInput
-from app.tui.widgets import in_turn, typed_app
+from app.tui.widgets import in_turn
 from backends.chat.reply_form import split
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _FOLLOW_SECONDS = 0.25
 class FindBar(HorizontalGroup):
     """A field above the prompt, shown while it has the focus; what it finds is marked."""
 
-    app = typed_app
     BINDINGS: ClassVar = [
         Binding("enter,down,ctrl+f", "step(1)", "next", priority=True),
         Binding("up,shift+enter", "step(-1)", "previous", priority=True),

@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import HorizontalGroup, VerticalGroup
 from textual.content import Content
 from textual.widgets import Static
 
@@ -19,16 +19,16 @@ from app.tui.widgets import Wanted, folded, typed_app
 ERROR, WARNING = "✕", "▲"
 
 
-class Card(Vertical):
+class Card(VerticalGroup):
     """A mark, a sentence, and below it the remedy."""
 
     DEFAULT_CSS: ClassVar[str] = """
-    Card { height: auto; max-width: 121; margin: 0 2 1 1; }
-    Card Horizontal { height: auto; color: $text-error; }
-    Card.-warning Horizontal { color: $text-warning; }
+    Card { max-width: 121; margin: 0 2 1 1; }
+    Card HorizontalGroup { color: $text-error; }
+    Card.-warning HorizontalGroup { color: $text-warning; }
     Card .mark { width: 2; }
-    Card .what { width: 1fr; height: auto; }
-    Card > .remedy { height: auto; padding: 0 0 0 2; color: $text-muted; }
+    Card .what { width: 1fr; }
+    Card > .remedy { padding: 0 0 0 2; color: $text-muted; }
     """
 
     def __init__(self, text: str, remedy: str = "", *, mark: str = ERROR) -> None:
@@ -38,7 +38,7 @@ class Card(Vertical):
         self._mark = mark
 
     def compose(self) -> ComposeResult:
-        with Horizontal():
+        with HorizontalGroup():
             yield Static(self._mark, classes="mark")
             yield Static(Content(printable(self.text)), classes="what")
         if self._remedy:
@@ -77,11 +77,9 @@ def _shown(value: Value) -> str:
 WAITING_FOR_MODEL = "waiting for a model"
 
 
-class QueueRow(Horizontal):
+class QueueRow(HorizontalGroup):
     DEFAULT_CSS: ClassVar[str] = """
-    QueueRow {
-        height: auto; max-width: 120; margin: 0 2 1 1; background: $boost;
-    }
+    QueueRow { max-width: 120; margin: 0 2 1 1; background: $boost; }
     QueueRow > .text {
         width: 1fr; height: 1; padding: 0 0 0 1; border-left: outer $primary;
         text-wrap: nowrap; text-overflow: ellipsis;
@@ -99,9 +97,8 @@ class QueueRow(Horizontal):
         yield Static(Content(self.state), classes="state")
 
 
-class QueueView(Vertical):
+class QueueView(VerticalGroup):
     app = typed_app
-    DEFAULT_CSS: ClassVar[str] = "QueueView { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()

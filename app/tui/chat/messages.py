@@ -13,7 +13,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.color import Color
-from textual.containers import Horizontal, Vertical
+from textual.containers import HorizontalGroup, VerticalGroup
 from textual.content import Content
 from textual.selection import Selection
 from textual.strip import Strip
@@ -45,7 +45,7 @@ def text_width(columns: int) -> int:
     return max(1, min(columns - 4, _WIDEST) - 2)
 
 
-class MessageView(LaidOutOnce, Vertical, can_focus=True):
+class MessageView(LaidOutOnce, VerticalGroup, can_focus=True):
     """A question or an answer, of which one version is shown; the focus selects it."""
 
     BINDINGS: ClassVar = [
@@ -55,9 +55,8 @@ class MessageView(LaidOutOnce, Vertical, can_focus=True):
     DEFAULT_CSS: ClassVar[str] = (
         f"MessageView {{ max-width: {_WIDEST}; }}"
         """
-    MessageView { height: auto; margin: 0 2 1 1; }
+    MessageView { margin: 0 2 1 1; }
     MessageView.-outside, MessageView.-after-edited { opacity: 55%; }
-    MessageView Horizontal { height: auto; }
     MessageView .versions {
         width: auto; height: 1; margin: 0 0 0 2; color: $text-muted; display: none;
     }
@@ -160,14 +159,13 @@ class _WithFigures(ByWidth):
         ]
 
 
-class AttachmentRow(Vertical, can_focus=True):
+class AttachmentRow(VerticalGroup, can_focus=True):
     """Name and length of an attachment; Enter or a click shows its text, a passage in its place."""
 
     BINDINGS: ClassVar = [Binding("enter", "unfold", "unfold")]
     DEFAULT_CSS: ClassVar[str] = """
-    AttachmentRow { height: auto; color: $text-muted; }
+    AttachmentRow { color: $text-muted; }
     AttachmentRow:focus > .name { color: $text-primary; background: $primary 20%; }
-    AttachmentRow > Static { height: auto; }
     AttachmentRow > .name { text-wrap: nowrap; text-overflow: ellipsis; }
     AttachmentRow > .contents { padding: 0 0 0 2; }
     """
@@ -284,7 +282,7 @@ class QuestionView(MessageView):
         margin: 0; padding: 0; border: none; background: transparent; color: $text-muted;
     }
     QuestionView Contents { padding: 0 0 0 2; }
-    QuestionView .text, QuestionView Horizontal > AttachmentRow { width: 1fr; height: auto; }
+    QuestionView .text { width: 1fr; }
     """
 
     def __init__(self, turn: Turn, count_tokens: CountTokens) -> None:
@@ -298,7 +296,7 @@ class QuestionView(MessageView):
 
     def compose(self) -> ComposeResult:
         first, *others = self._shown
-        with Horizontal():
+        with HorizontalGroup():
             yield first
             yield self._label
         yield from others
@@ -362,7 +360,7 @@ class CallView(MessageView):
     DEFAULT_CSS: ClassVar[str] = """
     CallView { padding: 0 0 0 2; }
     CallView:focus { border-left: outer $primary; padding: 0 0 0 1; }
-    CallView .line { height: auto; color: $text-muted; padding: 0 0 0 2; }
+    CallView .line { color: $text-muted; padding: 0 0 0 2; }
     CallView.-asked .line { color: $text-warning; }
     """
 

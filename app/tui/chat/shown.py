@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalGroup
 
 from app.chat.sources import asks_about_all, in_words, read_of_all, sources_of, unknown_in_words
 from app.dialogue.dialogue import Dialogue
@@ -58,8 +58,6 @@ class ShownChat(Vertical):
 
     app = typed_app
     DEFAULT_CSS: ClassVar[str] = """
-    ShownChat { height: 1fr; }
-    ShownChat #cards { height: auto; }
     ShownChat.-empty > Transcript { height: auto; max-height: 60%; }
     ShownChat.-empty > Welcome { height: 1fr; }
     """
@@ -101,7 +99,7 @@ class ShownChat(Vertical):
         self.store = store
         self._instructions = InstructionsLine()
         self._queue = QueueView()
-        self._cards = Vertical(id="cards")
+        self._cards = VerticalGroup()
         self.transcript = Transcript(self._make_view, self._instructions, self._cards, self._queue)
         self._greeting: Welcome | None = None
         """The welcome, while the chat is empty."""

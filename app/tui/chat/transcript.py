@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalGroup, VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.reactive import Reactive  # noqa: TC002
@@ -57,14 +57,13 @@ class Transcript(VerticalScroll):
     Transcript.-narrow QueueRow { margin: 0 1 0 1; }
     Transcript.-narrow QueueRow:last-child { margin: 0 1 1 1; }
     Transcript.-narrow QueueRow.-waiting { layout: vertical; }
-    Transcript > #head, Transcript > #tail { height: auto; }
     """
 
     def __init__(self, make_view: MakeView, head: Widget, *tail: Widget) -> None:
         super().__init__()
         self._make_view = make_view
-        self._head = Vertical(head, id="head")
-        self._tail = Vertical(*tail, id="tail")
+        self._head = VerticalGroup(head)
+        self._tail = VerticalGroup(*tail)
         self._turns: list[Turn] = []
         self._views: list[MessageView] = []
         self._first = 0

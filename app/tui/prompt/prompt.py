@@ -9,7 +9,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import VerticalGroup
 from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 
@@ -27,7 +27,7 @@ from app.tui.prompt.area import PromptArea
 from app.tui.prompt.completion import Completion
 from app.tui.prompt.folding import PromptText
 from app.tui.store import Store
-from app.tui.widgets import Wanted, clickable, typed_app
+from app.tui.widgets import Wanted, clickable
 from app.tui.wording import SEPARATOR, counted, longest_fitting
 
 _FEW = 100
@@ -187,16 +187,14 @@ _FRAME_CELLS = 6
 """Cells of the frame's rows that a title cannot use."""
 
 
-class Prompt(Vertical):
+class Prompt(VerticalGroup):
     """Where the user writes questions and slash commands.
 
     On a screen with the class -short it has no frame, with -low a few rows.
     """
 
-    app = typed_app
     SCOPED_CSS = False
     DEFAULT_CSS: ClassVar[str] = """
-    Prompt { height: auto; }
     Prompt #fault { display: none; height: auto; max-height: 5; padding: 0 1; color: $text-error; }
     PromptArea {
         height: auto; max-height: 10; padding: 0 1; background: $background;

@@ -166,13 +166,11 @@ class RaceScreen(Screen[None]):
         Binding("f3", "drafters", "Another drafter"),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    RaceScreen { layout: vertical; background: $background; }
     RaceScreen .line { height: 1; text-wrap: nowrap; }
     RaceScreen #clocks { height: 2; text-wrap: nowrap; margin: 1 0; }
-    RaceScreen #verdict { height: auto; padding: 0 1; }
-    RaceScreen #advice { height: auto; padding: 0 1; color: $text-muted; }
+    RaceScreen #verdict, RaceScreen #advice { padding: 0 1; }
+    RaceScreen #advice { color: $text-muted; }
     RaceScreen #page { height: 1fr; margin: 1 0 0 0; padding: 0 1 0 3; scrollbar-size-vertical: 1; }
-    RaceScreen #page Static { height: auto; }
     RaceScreen #texts { height: auto; layout: vertical; max-width: 77; }
     RaceScreen #texts.-paired { max-width: 100%; }
     RaceScreen.-wide #texts.-paired { layout: horizontal; }

@@ -20,7 +20,7 @@ from app.tui.chat.pending import PendingAnswer, Several
 from app.tui.chat.view import ChatView
 from app.tui.store import Store
 from app.tui.text_fields import typed
-from app.tui.widgets import Wanted, clickable, in_turn, typed_app
+from app.tui.widgets import Wanted, clickable, in_turn
 from app.tui.wording import joined
 
 _UPDATE_SECONDS = 1 / 8
@@ -80,7 +80,6 @@ class SideBySide(Screen[None]):
     title: of the question.
     """
 
-    app = typed_app
     AUTO_FOCUS: ClassVar[str | None] = "Column"
     BINDINGS: ClassVar = [
         Binding("escape", "leave", "Back"),
@@ -90,7 +89,6 @@ class SideBySide(Screen[None]):
         *(Binding(str(number), f"move_to({number})", show=False) for number in range(1, 5)),
     ]
     DEFAULT_CSS: ClassVar[str] = """
-    SideBySide { layout: vertical; background: $background; }
     #title, #keys { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     SideBySide #heads { height: 1; margin: 1 0 0 0; }
     SideBySide .head { width: 1fr; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
