@@ -71,6 +71,11 @@ class Attachment:
         """Whether it is a file that the message names with @."""
         return self.kind in (AttachmentKind.FILE, AttachmentKind.IMAGE)
 
+    @property
+    def title(self) -> str:
+        """Its name on the screen."""
+        return one_line(self.name.strip("[]") if self.kind is AttachmentKind.PASTE else self.name)
+
 
 Attachments = tuple[Attachment, ...]
 

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urlsplit
 
-from app.chat.attachments import Attachment, AttachmentKind
+from app.chat.attachments import Attachment, AttachmentKind, Attachments
 from app.documents.document import fault_of, page_picture, read, read_bytes
 from app.documents.folders import exists, holds, is_file, is_folder, is_pattern
 from backends.base import UsageError
@@ -48,10 +48,14 @@ _KINDS: tuple[tuple[Callable[[Path], bool], str], ...] = (
 )
 
 
-def names_in(text: str, known: Callable[[str], bool] = lambda _: False) -> list[str]:
+Read = tuple[Attachments, list[str]]
+"""Files, and why others cannot be added, each in a few words."""
+
+
+def names_in(text: str, known: Container[str] = ()) -> list[str]:
     """What a message names, in order: what exists, and what has a slash or a dot like a file.
 
-    known: whether a file was read before, and may be gone.
+    known: files that were read before, and may be gone.
     """
     names: dict[str, None] = {}
     end = 0
@@ -62,7 +66,7 @@ def names_in(text: str, known: Callable[[str], bool] = lambda _: False) -> list[
     return list(names)
 
 
-def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, int]:
+def _named_at(text: str, at: int, known: Container[str] = ()) -> tuple[str, int]:
     """The name that follows an @, empty for none, and where it ends.
 
     Without quotes the longest file's that it may be, so that "(@a(1).md)" is a(1).md if there is
@@ -73,12 +77,12 @@ def _named_at(text: str, at: int, known: Callable[[str], bool]) -> tuple[str, in
     if found is None:
         return "", at + 1
     if quoted := found[1]:
-        is_name = exists(quoted) or known(quoted) or _is_path_like(quoted) or is_pattern(quoted)
+        is_name = exists(quoted) or quoted in known or _is_path_like(quoted) or is_pattern(quoted)
         return quoted * is_name, found.end()
     run, start = found[2], found.start(2)
     ends = {len(run), *(cut.start() for cut in _CUT.finditer(run))} - {0}
     names = [run[:end] for end in sorted(ends, reverse=True)]
-    name = next((name for name in names if is_file(name) or known(name)), "")
+    name = next((name for name in names if is_file(name) or name in known), "")
     if not name and (pattern := _PATTERN.match(run)) and is_pattern(pattern[0]):
         return pattern[0], start + pattern.end()
     if not name and not _OF_ADDRESS.match(text[at - 1 : at]):
@@ -113,18 +117,12 @@ def picture_in(path: Path) -> bytes:
         return begun + file.read(MOST_IMAGE_BYTES) if is_image(begun) else b""
 
 
-def read_files(
-    text: str, known: Callable[[str], bool] = lambda _: False
-) -> tuple[tuple[Attachment, ...], list[str]]:
-    """The files that a message names, and why others cannot be added, each in a few words.
-
-    Folders and patterns are not among them. known: whether a file that is gone was read before, and
-    is not told.
-    """
+def read_files(text: str, known: Container[str] = ()) -> Read:
+    """The files that a message names, without folders and patterns. known: as in names_in."""
     read: list[Attachment] = []
     faults: list[str] = []
     for name in names_in(text, known):
-        if is_folder(name) and not known(name):
+        if is_folder(name) and name not in known:
             continue
         try:
             read.append(read_file(name))
@@ -134,7 +132,7 @@ def read_files(
                 read += [replace(one, name=f"{name}, page {n}") for n, one in enumerate(pages, 1)]
             elif pages:
                 faults.append(f"{name} is a scan of over {_MOST_PAGES} pages")
-            elif is_file(name) or not known(name):
+            elif is_file(name) or name not in known:
                 faults.append(error.what)
     return tuple(read), faults
 
@@ -156,11 +154,9 @@ def _pages_of(path: Path, _changed: int) -> tuple[Attachment, ...]:
     return tuple(pages)
 
 
-def begin_reading(
-    text: str, known: Callable[[str], bool] = lambda _: False
-) -> "Future[tuple[tuple[Attachment, ...], list[str]]]":
+def begin_reading(text: str, known: Container[str] = ()) -> "Future[Read]":
     """As read_files, in a thread of its own: a file of another program may take seconds."""
-    future: Future[tuple[tuple[Attachment, ...], list[str]]] = Future()
+    future: Future[Read] = Future()
 
     def work() -> None:
         try:
@@ -199,7 +195,7 @@ def path_of(address: str) -> str:
 
 def without_begun_name(text: str) -> str:
     begun = _BEGUN.search(text)
-    is_begun = begun and not is_file(_named_at(text, begun.start(), lambda _: False)[0])
+    is_begun = begun and not is_file(_named_at(text, begun.start())[0])
     return text[: begun.start()] if begun and is_begun else text
 
 

@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widget import Widget
 
 from app.actions import ACTIONS, BY_NAME, Action
 from app.chat.attachments import Attachment, with_pastes
@@ -404,20 +403,19 @@ class ChatScreen(Screen[None]):
         self._expect()
 
     def _take_question(self, question: Turn, edited: Turn | None) -> None:
-        """Put a question that leaves the chat into the prompt, and keep it there."""
-        if edited is None:
-            self.prompt.area.put_before(PromptText(question.text, tuple(question.attachments)))
-        else:
-            self._begin_edit(edited, question)
-        self._keep_unsent()
+        """Put a question that leaves the chat into the prompt, and keep it there.
 
-    def _begin_edit(self, turn: Turn, typed: Turn) -> None:
-        """Edit a question; typed: the question, or the edit as far as it was made already."""
-        others = [one for one in self.view.dialogue.versions(turn) if one not in (turn, typed)]
-        question, edit = (PromptText(one.text, tuple(one.attachments)) for one in (turn, typed))
-        self.prompt.area.begin_edit(question, len(others) + 2, edit)
-        self.prompt.area.focus()
-        self.store.edited = turn
+        edited: what it is a version of, or itself; None if it is new.
+        """
+        area, typed = self.prompt.area, PromptText(question.text, question.attachments)
+        if edited is None:
+            area.put_before(typed)
+        else:
+            others = {*self.view.dialogue.versions(edited)} - {edited, question}
+            area.begin_edit(PromptText(edited.text, edited.attachments), len(others) + 2, typed)
+            area.focus()
+            self.store.edited = edited
+        self._keep_unsent()
 
     def on_descendant_focus(self) -> None:
         self._write_selection()
@@ -476,8 +474,10 @@ class ChatScreen(Screen[None]):
 
     def _write_selection(self) -> None:
         focused = self.focused
-        self.store.selected = _kind_of(focused)
-        self.store.has_versions = isinstance(focused, MessageView) and focused.has_versions
+        kinds = (kind for widget, kind in _SELECTABLE if isinstance(focused, widget))
+        is_message = isinstance(focused, MessageView)
+        self.store.selected = focused.turn.role if is_message else next(kinds, "")
+        self.store.has_versions = is_message and focused.has_versions
         self.store.has_citations = isinstance(focused, AnswerView) and focused.has_citations
 
     async def _update(self) -> None:
@@ -491,9 +491,3 @@ class ChatScreen(Screen[None]):
         await self._faults.report(self._engine.status)
         for name, error in self.downloads.update():
             await self.view.show_fault(f"{name}: {error.summary}", error.remedy)
-
-
-def _kind_of(focused: Widget | None) -> str:
-    if isinstance(focused, MessageView):
-        return focused.turn.role
-    return next((kind for widget, kind in _SELECTABLE if isinstance(focused, widget)), "")

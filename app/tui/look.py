@@ -69,17 +69,6 @@ def _linear(channel: float) -> float:
 # that it supplied, which is more than a colour where the terminal has few; `fading-KIND`, the style
 # of that text a second later.
 
-_KIND_OF_FAMILY = {
-    "lookup": "lookup",
-    "prediction": "lookup",
-    "documents": "lookup",
-    "grammar": "lookup",
-    "retrieval": "retrieval",
-    "ngram": "ngram",
-    "lookahead": "lookahead",
-    "jacobi": "lookahead",
-}
-
 
 class Kind(StrEnum):
     LOOKUP = "lookup"
@@ -99,13 +88,19 @@ class Kind(StrEnum):
         return f"$fading-{self}"
 
 
-def kind_of(drafter: str) -> Kind:
-    """The kind of a drafter, from its name; any model, and the target itself, is a model.
+def family_of(drafter: str) -> str:
+    """A drafter's name without its recipe; of a part, as "cascade/lookup", the name of the part."""
+    return drafter.rsplit("/", 1)[-1].partition(":")[0]
 
-    A part of a composed drafter, such as "cascade/lookup", has the kind of its last part.
-    """
-    family = drafter.rsplit("/", 1)[-1].partition(":")[0]
-    return Kind(_KIND_OF_FAMILY.get(family, Kind.MODEL))
+
+def kind_of(drafter: str) -> Kind:
+    """The kind of a drafter, from its name; any model, and the target itself, is a model."""
+    family = family_of(drafter)
+    if family in ("prediction", "documents", "grammar"):
+        return Kind.LOOKUP
+    if family == "jacobi":
+        return Kind.LOOKAHEAD
+    return Kind(family) if family in [*Kind] else Kind.MODEL
 
 
 # After Okabe and Ito, moved as far as 4.5:1 on the two backgrounds needs. Lookahead has no hue.

@@ -25,7 +25,7 @@ from app.chat.attachments import Attachment, AttachmentKind, pieces
 from app.chat.sources import in_words, sources_of
 from app.dialogue.tree import Turn, called
 from app.engine.prompt_builder import CountTokens
-from app.printable import one_line, printable
+from app.printable import printable
 from app.tui.widgets import MUTED, ByWidth, LaidOutOnce, Wanted, clickable, folded
 from app.tui.wording import SEPARATOR, counted
 from backends.base import UsageError
@@ -210,10 +210,7 @@ class AttachmentRow(VerticalGroup, can_focus=True):
 
     def _head(self) -> Content:
         mark = "▾" if self._is_unfolded else "▸"
-        name = self._attachment.name
-        if self._attachment.kind is AttachmentKind.PASTE:
-            name = name.strip("[]")
-        return Content(f"{mark} {one_line(name)}{self._tokens}")
+        return Content(f"{mark} {self._attachment.title}{self._tokens}")
 
     async def action_unfold(self) -> None:
         for source in sources_of([self._attachment]).values():

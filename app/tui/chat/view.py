@@ -151,7 +151,9 @@ class ChatView(ShownChat):
         adds one. Returns whether they are begun.
         """
         async with self._changing:
-            last = self._caller(self.last_turn())
+            last = self.last_turn()
+            while last is not None and last.role == TOOL:  # not read yet: its caller is answered
+                last = last.parent
             if last is None or not self.has_model:
                 return False
             if self.pending is not None and self.pending.is_unbegun:
@@ -447,12 +449,6 @@ class ChatView(ShownChat):
         if not answer.request.model:
             self.engine.expect(expected)
         self.call_after_refresh(self.engine.begin, answer)
-
-    def _caller(self, turn: Turn | None) -> Turn | None:
-        """The answer that ends with a call whose result is not read yet; any other turn itself."""
-        while turn is not None and turn.role == TOOL:
-            turn = turn.parent
-        return turn
 
     def _ask_again(
         self, last: Turn, writer: str | None = None, instead: Turn | None = None

@@ -11,7 +11,7 @@ from textual.renderables.digits import Digits
 from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
 from app.tui import wording
-from app.tui.look import Kind, kind_of
+from app.tui.look import Kind, family_of, kind_of
 from app.tui.panel.graph import (
     ACCEPTED,
     BLANK,
@@ -72,7 +72,7 @@ def _line(name: str, figures: DrafterStatistics) -> Line:
 
 
 def _short(drafter: str) -> str:
-    name = one_line(drafter.rsplit("/", 1)[-1].partition(":")[0])
+    name = one_line(family_of(drafter))
     if cell_len(name) > _NAME_WIDTH:
         return set_cell_size(name, _NAME_WIDTH - 1) + "…"
     return set_cell_size(name, _NAME_WIDTH)

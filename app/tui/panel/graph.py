@@ -15,7 +15,7 @@ from typing import Protocol, Self, runtime_checkable
 from textual.content import Content
 
 from app.printable import one_line
-from app.tui.look import kind_of
+from app.tui.look import family_of, kind_of
 from app.tui.store import Second
 from app.tui.widgets import MUTED
 from backends.files.gguf_drafter import TrainedKind
@@ -95,7 +95,7 @@ TERMS = (
 
 def drafter_term(drafter: str) -> Term:
     """The explanation of a drafter, by its name in figures; any other name is that of a model."""
-    family = drafter.rsplit("/", 1)[-1].partition(":")[0]
+    family = family_of(drafter)
     if family == "jacobi":
         return Term(family, _DRAFTERS["lookahead"].text)
     if family in _TRAINED:

@@ -294,7 +294,7 @@ class PromptArea(FoldingArea):
             case "space" if self._filled == (self.text, self.cursor_location):
                 self._filled = None  # the completion has put one there already
             case "up" | "down":
-                return self._is_at_edge(key) and self._browse(key)
+                return self._browse(key)
             case "left" | "right" if not self.text and self.edited_version is None:
                 self.post_message(Wanted("show_version", -1 if key == "left" else 1))
             case "tab":
@@ -452,11 +452,9 @@ class PromptArea(FoldingArea):
 
     # Earlier texts
 
-    def _is_at_edge(self, key: str) -> bool:
-        return self.cursor_at_first_line if key == "up" else self.cursor_at_last_line
-
     def _browse(self, key: str) -> bool:
-        if self.edited_version is not None:
+        is_at_edge = self.cursor_at_first_line if key == "up" else self.cursor_at_last_line
+        if not is_at_edge or self.edited_version is not None:
             return False
         if key == "up" and self._store.queued and not self.text:
             self.post_message(Wanted("take_back"))

@@ -80,7 +80,7 @@ class Attached:
     def of_text(self, text: str) -> tuple[Attachment, ...]:
         """Pastes in a text, one for each placeholder, and missing files that were read before."""
         names = [text[start:end] for start, end in self.spans(text)]
-        named = names_in(text, self._files.__contains__) if self._files else []
+        named = names_in(text, self._files) if self._files else []
         return (
             *(Attachment(AttachmentKind.PASTE, name, self._pastes[name]) for name in names),
             *(self._files[name] for name in named if name in self._files and not is_file(name)),
@@ -102,7 +102,7 @@ class Attached:
         None while one is still being read.
         """
         try:
-            return begin_reading(text, self._files.__contains__).result(_READ_SECONDS)[1]
+            return begin_reading(text, self._files).result(_READ_SECONDS)[1]
         except TimeoutError:
             return None
 

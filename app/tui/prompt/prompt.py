@@ -16,7 +16,7 @@ from textual.widgets import OptionList, Static, TextArea
 from app.actions import awaiting_argument
 from app.ahead.expected import ends_sentence
 from app.chat.attachments import Attachment, AttachmentKind
-from app.chat.named_files import begin_reading, without_begun_name
+from app.chat.named_files import Read, begin_reading, without_begun_name
 from app.dialogue.next_request import Typed
 from app.engine.prompt_builder import CountTokens
 from app.printable import one_line
@@ -50,7 +50,7 @@ class TokenCounts:
         self._count_tokens = count_tokens
         self._written = PromptText()
         self._faults: list[str] = []
-        self._reading: Future[tuple[tuple[Attachment, ...], list[str]]] | None = None
+        self._reading: Future[Read] | None = None
         """Of the files that the text names, until it is done."""
         self.attachments: tuple[Attachment, ...] = ()
         """What a question would be sent along with: pastes, and files as they were read last."""
@@ -77,7 +77,7 @@ class TokenCounts:
             self._written = written
             known = {one.name for one in written.attachments}
             named = without_begun_name(written.text)
-            self._reading = begin_reading(named, known.__contains__) if "@" in named else None
+            self._reading = begin_reading(named, known) if "@" in named else None
             if self._reading is None:
                 self._attach((), [])
         if self._reading is not None:
@@ -109,7 +109,7 @@ class TokenCounts:
             return ["reading a file"]
         if self._faults:
             return [f"✕ {text}" for text in in_short(self._faults)]
-        if empty := [_shown_name(one) for one in self._counts if not one.text.strip()]:
+        if empty := [one.title for one in self._counts if not one.text.strip()]:
             return [f"▲ {SEPARATOR.join(f'{name} is empty' for name in empty)}"]
         known = [_tokens(count) for count in self._counts.values()]
         attached = sum(count or 0 for count in known)
@@ -122,7 +122,7 @@ class TokenCounts:
             return [f"{counted(typed, 'token')}{verdict}", counted(typed, "token")]
         if len(self._counts) == 1:
             one, count = next(iter(self._counts.items()))
-            name = _shown_name(one)
+            name = one.title
             shown = _in_words(count)
         else:
             name = f"{len(self._counts)} attachments"
@@ -152,10 +152,6 @@ def in_short(faults: Sequence[str]) -> list[str]:
         SEPARATOR.join(shown),
         *([f"{shown[0]} and {len(shown) - 1} more"] if shown[1:] else []),
     ]
-
-
-def _shown_name(one: Attachment) -> str:
-    return one_line(one.name.strip("[]") if one.kind is AttachmentKind.PASTE else one.name)
 
 
 def _tokens(count: _Count) -> int | None:

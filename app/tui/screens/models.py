@@ -161,7 +161,8 @@ class ModelsScreen(SearchScreen[str | None]):
         lead = lead_of(is_focused, *self._mark(model))
         name = Content.styled(_shown_name(model), "bold" if is_focused else "")
         size = short_size(model.size_bytes) if model.size_bytes else "?"
-        style = self._state_style(model)
+        calm = "" if model.name in self._store.downloads else "$text-muted"
+        style = "$text-error" if model.fault else calm
         if is_narrow(width + 2):
             room = width - 3 - _SIZE - _SHORT_SPEED - 2
             state = right(self._short(model), _SHORT_SPEED, style)
@@ -196,11 +197,6 @@ class ModelsScreen(SearchScreen[str | None]):
         if model.fit in (Fit.TIGHT, Fit.TOO_BIG, Fit.STREAMS):
             return "▲", "$text-warning"
         return "", ""
-
-    def _state_style(self, model: ListedModel) -> str:
-        if model.fault:
-            return "$text-error"
-        return "" if model.name in self._store.downloads else "$text-muted"
 
     def _state(self, model: ListedModel) -> str:
         known = {DEMO: "tiny, often wrong", self._found.loaded: "in use", **self._store.downloads}

@@ -292,10 +292,11 @@ class SettingsScreen(ListScreen[str | None]):
         def render(width: int, is_focused: bool) -> Content:
             editor = self._editor
             shown = field.shown(editor.value(field.name), is_small=is_narrow(width))
+            room = max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 2), 1)
             mark = "●" if editor.differs(field.name) else ""
             label = Content.styled(field.label, "bold" if is_focused else "")
             lead = lead_of(is_focused, mark, "$text-primary")
-            return columns(lead, (label, _LABEL_WIDTH), (Content(shown), _value_width(width)))
+            return columns(lead, (label, _LABEL_WIDTH), (Content(shown), room))
 
         return Row(field.name, render)
 
@@ -479,10 +480,6 @@ class SettingsScreen(ListScreen[str | None]):
         else:
             self._close_field()
             self._explain()
-
-
-def _value_width(width: int) -> int:
-    return max(min(_VALUE_WIDTH, width - _VALUE_LEFT - 2), 1)
 
 
 def _more_row(width: int, is_focused: bool) -> Content:
