@@ -11,16 +11,7 @@ from app.paths import HOME_VARIABLE, Paths
 from app.remote.address import REMOTE_KEY
 from app.settings import catalogue, file
 from app.settings.answering import Answering
-from app.settings.catalogue import (
-    AHEAD_AUTO,
-    BY_NAME,
-    DEFAULT_AHEAD_WASTE,
-    DEFAULT_THEME,
-    KEY_VARIABLE,
-    PREFIX,
-    Value,
-    variable_of,
-)
+from app.settings.catalogue import BY_NAME, KEY_VARIABLE, PREFIX, Value, variable_of
 from backends.base import UsageError
 
 CAUTIOUS: Mapping[str, Value] = {"learn": False, "retrieval": False, "offline": True}
@@ -113,14 +104,14 @@ class Preferences:
     """
 
     file: Path
-    theme: str = DEFAULT_THEME
+    theme: str = catalogue.DEFAULT_THEME
     animations: bool = True
     notify: bool = True
     enter_sends: bool = True
     shell: bool = True
     panel: str = "auto"
-    ahead: str = AHEAD_AUTO
-    ahead_waste: float = DEFAULT_AHEAD_WASTE
+    ahead: str = catalogue.AHEAD_AUTO
+    ahead_waste: float = catalogue.DEFAULT_AHEAD_WASTE
     stars: str = ""
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
 

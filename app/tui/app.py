@@ -19,18 +19,11 @@ from app.history import History, HistoryError
 from app.history.store import open_history
 from app.paths import Paths
 from app.settings.in_effect import AppStart, Preferences
+from app.tui import terminal
 from app.tui.chat_screen import ChatScreen
 from app.tui.keymap import keys_of, usable_preferences
 from app.tui.look import BREAKPOINTS, HEIGHTS, register_themes
 from app.tui.store import Store
-from app.tui.terminal import (
-    ExitSignals,
-    PrintableLines,
-    driver_class,
-    is_gone,
-    keep_pastes_inert,
-    show_stand_ins,
-)
 
 _START_DELAY = 0.05
 """Seconds for the first paint, before loading the model takes the processor."""
@@ -73,13 +66,13 @@ class SpecchatApp(App[None]):
         fault: str = "",
         permission: Permission | None = None,
     ) -> None:
-        super().__init__(driver_class=driver_class())
+        super().__init__(driver_class=terminal.driver_class())
         register_themes(self)  # now: style sheets name their colours
-        show_stand_ins()
-        keep_pastes_inert()
-        self._printable = PrintableLines()
+        terminal.show_stand_ins()
+        terminal.keep_pastes_inert()
+        self._printable = terminal.PrintableLines()
         self.engine = engine
-        self.exit_signals = ExitSignals()
+        self.exit_signals = terminal.ExitSignals()
         preferences, faults = usable_preferences(start.preferences)
         self.store = Store(preferences, start.served_at)
         self._start = start
@@ -134,7 +127,7 @@ class SpecchatApp(App[None]):
             self._notices = (*self._notices, str(error))
 
     def _exit_without_terminal(self) -> None:
-        if is_gone():
+        if terminal.is_gone():
             self.exit()
 
     def notify(

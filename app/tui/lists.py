@@ -321,12 +321,9 @@ class PickScreen(SearchScreen[str | None]):
         self._rows.highlight(self._present or "")
 
     @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        self._show(event.value)
-
-    def _show(self, query: str = "") -> None:
+    def _show(self) -> None:
         best = list(self._items)
-        if query:
+        if query := self._query.value:
             match = Matcher(query).match
             scores = {name: match(" ".join(self._items[name])) for name in best}
             best = sorted(filter(scores.get, best), key=lambda name: -scores[name])

@@ -105,7 +105,6 @@ class TrainScreen(ListScreen[str | None]):
         yield self._rows
 
     def on_mount(self) -> None:
-        self._dialog.show_title("A drafter of your own")
         self._rows.show([more_row(name, "", words) for name, words in self._choices.items()])
 
     @on(OptionList.OptionSelected)

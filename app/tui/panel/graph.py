@@ -78,17 +78,9 @@ _OF_ONE_REPLY = {
 """Not in help: they draft only for requests that bring a prediction, files or a form."""
 
 TERMS = (
-    SPEED,
-    PLAIN,
-    GAIN,
-    DRAFTED,
-    ACCEPTED,
+    *(SPEED, PLAIN, GAIN, DRAFTED, ACCEPTED),
     *_DRAFTERS.values(),
-    PAUSED,
-    LOSSY,
-    FULL,
-    STEP,
-    LIMIT,
+    *(PAUSED, LOSSY, FULL, STEP, LIMIT),
 )
 """The terms of the screen, for help."""
 

@@ -17,22 +17,7 @@ from textual.visual import RenderOptions
 from app.chat.sources import Source, in_words
 from app.engine.metrics import ReplyMetrics
 from app.printable import one_line
-from app.tui.panel.figures import (
-    accepted_in_a_row,
-    counts,
-    digits_width,
-    drafter_lines,
-    first_drafter,
-    headline,
-    legend,
-    memory_limit,
-    shortened,
-    start,
-    summary,
-    time_spent,
-    told,
-    warned,
-)
+from app.tui.panel import figures
 from app.tui.panel.graph import BLANK, SESSION, SPEED, STEP, Line, Term, beside, drafter_term, graph
 from app.tui.store import Live, Store
 from app.tui.widgets import MUTED, Wanted, typed_app
@@ -68,7 +53,7 @@ def default_term(live: Live, details: ReplyMetrics | None) -> Term | None:
         return None
     if details is not None:
         return STEP
-    first = first_drafter(live.metrics.by_drafter) if live.metrics else ""
+    first = figures.first_drafter(live.metrics.by_drafter) if live.metrics else ""
     return drafter_term(first) if first else SPEED
 
 
@@ -86,20 +71,20 @@ def _graph(live: Live) -> list[Line]:
 
 
 def _drafters(live: Live) -> list[Line]:
-    return drafter_lines(live.metrics.by_drafter) if live.metrics else []
+    return figures.drafter_lines(live.metrics.by_drafter) if live.metrics else []
 
 
 def _side(live: Live, digits: int, drafters: int) -> list[Line]:
     """Beside the conversation, with room for so many columns of digits and so many drafters."""
-    lines = [*headline(live, digits, WIDTH), *_graph(live)]
+    lines = [*figures.headline(live, digits, WIDTH), *_graph(live)]
     lines += [Line.of("last minute", style=MUTED), BLANK]
     if drafters:
         lines.append(Line.of(f"{'who drafted':<30}accepted", style=MUTED))
         lines += [*_filled(_drafters(live), drafters), BLANK]
-    words = shortened(live.session.panel_words, WIDTH - len(_SESSION))
+    words = figures.shortened(live.session.panel_words, WIDTH - len(_SESSION))
     if words and live.answers > 1:  # that of one answer stands above
         answers = f"in {live.answers:,} answers"
-        lines.append(Line(Content.assemble(_SESSION, warned(words)), SESSION))
+        lines.append(Line(Content.assemble(_SESSION, figures.warned(words)), SESSION))
         lines += [Line.of(" " * len(_SESSION) + answers, SESSION), BLANK]
     return lines
 
@@ -117,7 +102,7 @@ def term_of(source: Source) -> Term:
 
 
 def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
-    first, rows = summary(live, columns), _graph(live)
+    first, rows = figures.summary(live, columns), _graph(live)
     if layout is Layout.NARROW:
         return [first, *rows, *_filled(_drafters(live), _DRAFTERS_IN_NARROW_STRIP)]
     return [first, *beside(rows, _filled(_drafters(live), _DRAFTERS_IN_STRIP), WIDTH + _GAP)]
@@ -126,10 +111,11 @@ def _strip(live: Live, layout: Layout, columns: int) -> list[Line]:
 def _details(metrics: ReplyMetrics, layout: Layout) -> list[Line]:
     title = [Line(Content.assemble(("Details", "bold"), f"{'':17}F2 closes")), BLANK]
     if metrics.told_by_server is not None:
-        figures = told(metrics.told_by_server, has_ended=metrics.server_ended)
-        return [*title, *figures, BLANK, start(metrics), BLANK]
-    in_a_row, numbers = accepted_in_a_row(metrics.accepted_lengths), counts(metrics)
-    time, limit = [*time_spent(metrics), start(metrics)], memory_limit(metrics)
+        served = figures.told(metrics.told_by_server, has_ended=metrics.server_ended)
+        return [*title, *served, BLANK, figures.start(metrics), BLANK]
+    in_a_row = figures.accepted_in_a_row(metrics.accepted_lengths)
+    numbers, limit = figures.counts(metrics), figures.memory_limit(metrics)
+    time = [*figures.time_spent(metrics), figures.start(metrics)]
     if layout is not Layout.STRIP:
         lines = [*in_a_row, BLANK, *time, BLANK, *limit, BLANK, *numbers]
         return [*title, *lines, BLANK] if layout is Layout.SIDE else lines
@@ -171,7 +157,7 @@ class Panel(ScrollView, can_focus=True):
         super().__init__()
         self._store = store
         self._lines: list[Line] = []
-        self._digits, self._drafters = digits_width(None), 0
+        self._digits, self._drafters = figures.digits_width(None), 0
         """Columns and rows kept for figures: they only grow, so that nothing moves."""
         self._details = store.live.metrics
         """Figures of the newest answer that has any."""
@@ -180,8 +166,8 @@ class Panel(ScrollView, can_focus=True):
         self._hovered: Term | None = None
 
     def on_mount(self) -> None:
-        self.watch(self._store, "is_panel_shown", self._show_or_hide)
-        self.watch(self._store, "shows_details", self._show_details)
+        for attribute in ("is_panel_shown", "shows_details"):
+            self.watch(self._store, attribute, self._show_or_hide)
         self.watch(self._store, "live", self._follow)
         self.watch(self._store, "sources", self._follow_sources, init=False)
 
@@ -200,16 +186,13 @@ class Panel(ScrollView, can_focus=True):
 
     # Figures
 
-    def _show_or_hide(self, is_shown: bool) -> None:
-        self.display = is_shown
-        self._show()
-
-    def _show_details(self, are_shown: bool) -> None:
-        self.set_class(are_shown, "-details")
+    def _show_or_hide(self) -> None:
+        self.display = self._store.is_panel_shown
+        self.set_class(self._store.shows_details, "-details")
         self._show()
 
     def _follow(self, live: Live) -> None:
-        self._digits = max(self._digits, digits_width(live.rate))
+        self._digits = max(self._digits, figures.digits_width(live.rate))
         by_drafter = live.metrics.by_drafter if live.metrics else ()
         self._drafters = max(self._drafters, len(by_drafter))
         self._details = live.metrics or (None if is_empty(live) else self._details)
@@ -238,7 +221,7 @@ class Panel(ScrollView, can_focus=True):
         width = WIDTH if layout is Layout.SIDE else columns - 2
         details = self._details if self._store.shows_details else None
         if is_empty(live):
-            lines = legend()
+            lines = figures.legend()
         elif details is not None:
             lines = _details(details, layout)
         elif layout is Layout.SIDE:

@@ -234,8 +234,8 @@ class Prompt(VerticalGroup):
             self.watch(self._store, attribute, self._show_title)
         for attribute in ("drafting", "schema", "folder", "ahead", "has_text"):
             self.watch(self._store, attribute, self._show_drafting)
-        self.watch(self._store, "is_answering", self._follow_answer)
-        self.watch(self._store, "preferences", self._set_blinking)
+        for attribute in ("is_answering", "preferences"):
+            self.watch(self._store, attribute, self._follow_answer)
 
     def on_resize(self) -> None:
         self._show_title()
@@ -330,7 +330,8 @@ class Prompt(VerticalGroup):
         short = drafting.partition(" (")[0]
         ahead = self._store.ahead
         marks = wording.read_ahead(ahead, is_typing=self._store.has_text)
-        if self._is_long:
+        attached = sum(len(one.text) for one in self._counts.attachments)
+        if len(self.area.text) + attached >= _LONG_TEXT:
             marks = marks or wording.not_read_ahead(ahead)
         choices = [*(f"{mark}{wording.SEPARATOR}{drafting}" for mark in marks), drafting, short]
         for what, name in (("schema", self._store.schema), ("folder", self._store.folder)):
@@ -343,16 +344,8 @@ class Prompt(VerticalGroup):
             opens = clickable("screen.perform('drafters')")
             self.area.border_subtitle = Content(shown).stylize(opens)
 
-    @property
-    def _is_long(self) -> bool:
-        attached = sum(len(one.text) for one in self._counts.attachments)
-        return len(self.area.text) + attached >= _LONG_TEXT
-
-    def _follow_answer(self, is_answering: bool) -> None:
-        self.area.placeholder = "Ask anything" + ": it will be queued" * is_answering
-        self._set_blinking()
-
-    def _set_blinking(self) -> None:
-        """Let the cursor blink, but not while that takes time from the model."""
-        preferences = self._store.preferences
-        self.area.cursor_blink = preferences.animations and not self._store.is_answering
+    def _follow_answer(self) -> None:
+        """Tell what Enter does; the cursor blinks, but not while that takes time from the model."""
+        store = self._store
+        self.area.placeholder = "Ask anything" + ": it will be queued" * store.is_answering
+        self.area.cursor_blink = store.preferences.animations and not store.is_answering

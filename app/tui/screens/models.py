@@ -116,9 +116,6 @@ class ModelsScreen(SearchScreen[str | None]):
         self._rows.highlight(self._found.loaded)
 
     @on(Input.Changed)
-    def _search(self) -> None:
-        self._show()
-
     def _show(self) -> None:
         if not self._found.models:
             return

@@ -18,7 +18,7 @@ from app.loading.placement import SMALLEST_CONTEXT
 from app.loading.session_options import DEFAULT_CONTEXT
 from app.printable import one_line
 from app.settings.answering import PRESET
-from app.settings.catalogue import AHEAD_AUTO, AHEAD_OFF, AHEAD_ON, MOST_AHEAD_WASTE, Value
+from app.settings.catalogue import AHEAD_CHOICES, BY_NAME, MOST_AHEAD_WASTE, Value
 from app.tui.keymap import THEMES
 from app.tui.lists import CURSOR, ListScreen, Row, columns, lead_of, text_row
 from app.tui.text_fields import PrintableInput, PrintableTextArea, typed
@@ -78,25 +78,20 @@ _PANEL = (
     ("hidden", "never", "never"),
 )
 _AHEAD = (
-    (AHEAD_AUTO, "when the machine has time to spare", "with spare time"),
-    (AHEAD_ON, "always", "always"),
-    (AHEAD_OFF, "never", "never"),
+    ("auto", "when the machine has time to spare", "with spare time"),
+    ("on", "always", "always"),
+    ("off", "never", "never"),
 )
 
-SAVE = SettingField(
-    SAVED_PRESET, "Save as preset", "This chat's instructions and settings, under a name.",
-    Edit.NAME, words=(("", "", ""),),
-)  # fmt: skip
+SAVE = SettingField(SAVED_PRESET, "Save as preset",
+                    "This chat's instructions and settings, under a name.",
+                    Edit.NAME, words=(("", "", ""),))  # fmt: skip
 CHAT = (
     SettingField("system", "Instructions", "What the model is told before the chat.", Edit.LINES),
-    SettingField(
-        "temperature", "Temperature", "0 always picks the likeliest word; higher varies.",
-        wanted="0, or a number from 0.001 to 100, such as 0.7",
-    ),
-    SettingField(
-        "max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.", unit="tokens",
-        wanted="a whole number from 1, such as 2048",
-    ),
+    SettingField("temperature", "Temperature", "0 always picks the likeliest word; higher varies.",
+                 wanted="0, or a number from 0.001 to 100, such as 0.7"),
+    SettingField("max_tokens", "Longest answer", "Longer ones are cut; Ctrl+T continues.",
+                 unit="tokens", wanted="a whole number from 1, such as 2048"),
     SettingField(PRESET, "Preset", "Instructions and settings under a name.", Edit.LIST),
     SAVE,
 )  # fmt: skip
@@ -111,45 +106,34 @@ MORE = (
                  wanted="a number from 0.01 to 100, such as 1.1"),
     SettingField("seed", "Seed", "A number makes the same answer again.",
                  wanted="a whole number from 0, such as 7"),
-    SettingField(
-        "think", "Thinking", "Whether the model thinks first, where its template offers that.",
-        Edit.CHOICE, choices=EFFORTS,
-    ),
-    SettingField(
-        "think_budget", "Thinking budget", "Ends longer thinking; 0 for any length.",
-        unit="tokens", wanted="a whole number from 0, such as 500",
-    ),
-    SettingField(
-        "lossy", "Lossy", "Also keeps guesses that the model would not have made: faster, but no "
-        "longer its own answers. off, typical, ears:0.1 or lenient:2.",
-        wanted="off, typical, ears:0.1 or lenient:2",
-    ),
+    SettingField("think", "Thinking",
+                 "Whether the model thinks first, where its template offers that.",
+                 Edit.CHOICE, choices=EFFORTS),
+    SettingField("think_budget", "Thinking budget", "Ends longer thinking; 0 for any length.",
+                 unit="tokens", wanted="a whole number from 0, such as 500"),
+    SettingField("lossy", "Lossy",
+                 "Also keeps guesses that the model would not have made: faster, but no longer its "
+                 "own answers. off, typical, ears:0.1 or lenient:2.",
+                 wanted="off, typical, ears:0.1 or lenient:2"),
 )  # fmt: skip
 EVERY_CHAT = (
-    SettingField(
-        "model", "Model", "What answers.", Edit.LIST, words=(("", "not loaded", "not loaded"),)
-    ),
+    SettingField("model", "Model", "What answers.", Edit.LIST,
+                 words=(("", "not loaded", "not loaded"),)),
     SettingField("draft", "Drafter", "What guesses ahead.", Edit.LIST),
-    SettingField(
-        "ctx", "Context size", "What the model can see; more takes more memory.", unit="tokens",
-        wanted=f"a whole number from {SMALLEST_CONTEXT}, such as {DEFAULT_CONTEXT}",
-    ),
+    SettingField("ctx", "Context size", "What the model can see; more takes more memory.",
+                 unit="tokens",
+                 wanted=f"a whole number from {SMALLEST_CONTEXT}, such as {DEFAULT_CONTEXT}"),
     _switch("learn", "Learn", "Drafters learn from answers, on this machine alone."),
-    SettingField(
-        "ahead", "Read ahead", "Reads what you type before you send it.", Edit.CHOICE,
-        words=_AHEAD, choices=tuple(value for value, _, _ in _AHEAD),
-    ),
-    SettingField(
-        "ahead_waste", "Reading limit", "Processor time for text that changes before it is sent.",
-        unit="s a message", wanted=f"a number from 0 to {MOST_AHEAD_WASTE:g}, such as 5",
-    ),
+    SettingField("ahead", "Read ahead", "Reads what you type before you send it.", Edit.CHOICE,
+                 words=_AHEAD, choices=AHEAD_CHOICES),
+    SettingField("ahead_waste", "Reading limit",
+                 "Processor time for text that changes before it is sent.",
+                 unit="s a message", wanted=f"a number from 0 to {MOST_AHEAD_WASTE:g}, such as 5"),
 )  # fmt: skip
 APPEARANCE = (
     SettingField("theme", "Theme", "Colours of the app.", Edit.CHOICE, choices=THEMES),
-    SettingField(
-        "panel", "Panel", "Figures beside the chat; F2 shows and hides them.", Edit.CHOICE,
-        words=_PANEL, choices=tuple(value for value, _, _ in _PANEL),
-    ),
+    SettingField("panel", "Panel", "Figures beside the chat; F2 shows and hides them.", Edit.CHOICE,
+                 words=_PANEL, choices=BY_NAME["panel"].choices),
     _switch("animations", "Animation", "Moving and fading on the screen."),
     _switch("enter_sends", "Enter sends", "If not, Ctrl+J sends and Enter starts a new line."),
 )  # fmt: skip
