@@ -16,7 +16,7 @@ from app.learned.calibrations import CONTEXT, Calibrations
 from app.learned.ngram_memory import NgramFile, NgramMemory
 from app.loading.placement import MemoryPlan, drafter_context, with_sequences
 from app.paths import Paths
-from app.settings.in_effect import may_index, may_learn
+from app.settings.in_effect import is_on
 from backends.base import Context, DraftUnavailableError, Model
 from backends.base.model import SharedContext
 from backends.engines.engine_facts import separate_gpus
@@ -108,7 +108,7 @@ class Builder:
         return DrafterHandle(node.name, ManagedDrafter(drafter, self._memory.recall(node.name)))
 
     def _retrieval(self, node: DrafterSpec) -> DrafterHandle:
-        if not may_index(self._environment.paths):
+        if not is_on("retrieval", self._environment.paths):
             why = "the setting 'retrieval' keeps earlier chats from being indexed"
             raise DraftUnavailableError(f"{node.name} is switched off", why)
         corpus = open_corpus(self._environment.paths, self._environment.target)
@@ -117,7 +117,7 @@ class Builder:
 
     def _ngram(self, node: DrafterSpec) -> DrafterHandle:
         environment = self._environment
-        if not may_learn(environment.paths):
+        if not is_on("learn", environment.paths):
             return self._free(node, Ngram())
         info = environment.target.info
         name = fingerprint(info.path)

@@ -26,7 +26,7 @@ from app.loading.loaded_files import LoadedFiles
 from app.paths import Paths
 from app.prompt_cache.saved_states import SavedStates
 from app.prompt_cache.state_keeper import StateKeeper, memory_bound
-from app.settings.in_effect import may_index
+from app.settings.in_effect import is_on
 from backends.base import PassStoppedError, SpecchatError, UsageError
 from backends.base.images import without_images
 from backends.chat.chat_template import ChatTemplate, plain_form
@@ -61,7 +61,7 @@ class Indexing:
         """Index for a session's vocabulary; deletes all indexes if the user turned them off."""
         paths = session.paths
         indexing = cls(open_corpus(paths, session.model), session.template, paths)
-        if not may_index(paths):
+        if not is_on("retrieval", paths):
             indexing.close()
             indexing._is_over = True
             shutil.rmtree(paths.retrieval, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""Every setting, described once for validation, help, the file template and the screen."""
+"""Every setting, described once for validation, help, the file template and the screen.
+
+A value that cannot be used raises a UsageError, which says what can.
+"""
 
 import difflib
 import os
@@ -196,11 +199,7 @@ PRESET_KEYS = (*(key for key in CHAT_KEYS if key.name not in ("seed", TOOLS)), B
 
 
 def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:
-    """The sampling settings among the values, as arguments of SamplingSettings.
-
-    Raises:
-        UsageError: the text of a lossy rule cannot be read.
-    """
+    """The sampling settings among the values, as arguments of SamplingSettings."""
     arguments: dict[str, Any] = {name: values[name] for name in SAMPLING if name in values}
     if LOSSY in arguments:
         arguments[LOSSY] = parse_lossy(arguments[LOSSY])
@@ -208,10 +207,9 @@ def as_sampling(values: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:
-    """Return the name if it is among names. what: the beginning of the error message.
+    """Return the name if it is among names, else raise an error with the nearest, or all of them.
 
-    Raises:
-        UsageError: it is not; the message suggests the nearest name, or lists all.
+    what: the beginning of its message.
     """
     names = sorted(names)
     if name in names:
@@ -229,11 +227,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def parsed(key: Key, text: str) -> Value:
-    """Parse a value that was typed or set in an environment variable.
-
-    Raises:
-        UsageError: it is of the wrong kind or out of range.
-    """
+    """Parse a value that was typed or set in an environment variable."""
     value: Value = text
     try:
         if key.kind is Kind.INTEGER or (key.kind is Kind.COUNT and text != AUTO_LAYERS):
@@ -250,11 +244,7 @@ def parsed(key: Key, text: str) -> Value:
 
 
 def from_variable(name: str) -> Value | None:
-    """Value of a key's environment variable, None if it is not set.
-
-    Raises:
-        UsageError: it is of the wrong kind or out of range.
-    """
+    """Value of a key's environment variable, None if it is not set."""
     text = os.environ.get(variable_of(name))
     if not text:
         return None
@@ -288,11 +278,7 @@ def _cannot_be(key: Key, value: object) -> str:
 
 
 def checked(key: Key, value: object) -> Value:
-    """Return the value if its type and range are right.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Return the value if its type and range are right."""
     wanted = {
         Kind.TEXT: str,
         Kind.INTEGER: int,

@@ -81,17 +81,8 @@ def unknown_variables() -> list[str]:
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 
-def may_learn(paths: Paths) -> bool:
-    """Whether drafters may store what they learn from answers; False if the setting is unusable."""
-    return _is_on("learn", paths)
-
-
-def may_index(paths: Paths) -> bool:
-    """Whether earlier chats may be indexed for drafting; False if the setting is unusable."""
-    return _is_on("retrieval", paths)
-
-
-def _is_on(name: str, paths: Paths) -> bool:
+def is_on(name: str, paths: Paths) -> bool:
+    """Whether a switch is on, such as "learn"; a privacy setting that is unusable is not."""
     return bool(settings_in_effect(paths).values.get(name, BY_NAME[name].default))
 
 

@@ -1,6 +1,7 @@
 """Presets and prompts: files that people write, copy and share, and some of specchat's own.
 
-One in a folder of the configuration comes before specchat's own of the same name.
+One in a folder of the configuration comes before specchat's own of the same name. One that cannot
+be read or written raises a UsageError.
 """
 
 import re
@@ -79,11 +80,6 @@ class Presets:
         return sorted(self._all())
 
     def get(self, name: str) -> dict[str, Value]:
-        """The settings of a preset.
-
-        Raises:
-            UsageError: there is none of this name, or its file cannot be used.
-        """
         found = self._all()
         source = found[known(name, found, f"no preset {name!r}")]
         if not isinstance(source, Path):
@@ -110,11 +106,7 @@ class Presets:
         return f"{one_line(comment[1:]).strip()}\n{system}" if comment[:1] == "#" else system
 
     def path(self, name: str) -> Path:
-        """The file that a preset is saved in.
-
-        Raises:
-            UsageError: none can have this name.
-        """
+        """The file that a preset is saved in; not every name can be one."""
         if not _NAME.fullmatch(name) or name.lower() == NO_PRESET:
             why = f"a name has letters, digits, blanks, - and _, and is not {NO_PRESET}"
             raise UsageError(f"no preset can be named {name!r}", why)
@@ -140,11 +132,7 @@ def content(path: Path) -> str | None:
 
 
 def put(path: Path, text: str | None) -> None:
-    """Write a file, or remove it if there is no text.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write a file, or remove it if there is no text."""
     with explained(f"cannot write {path}"):
         make_private_folder(path.parent)
         if text is None:
@@ -193,9 +181,6 @@ def expanded(text: str, folder: Path) -> str:
 
     $1 to $9 stand for the arguments, the last one of those for the rest of them; $ARGUMENTS for
     all; $$1 for $1 itself. Arguments that a prompt has no place for follow it.
-
-    Raises:
-        UsageError: the prompt's file cannot be read, or holds nothing.
     """
     named = _CALL.match(text)
     path = prompts(folder).get(named[1]) if named else None

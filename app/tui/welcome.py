@@ -188,11 +188,9 @@ class Welcome(VerticalGroup):
         self._chats = _last_chats(self._history)
         self._show()
 
-    def focus_rows(self) -> bool:
-        """Give the focus to the rows; False if there are none."""
+    def focus_rows(self) -> None:
         if self._rows.focused_id is not None:
             self._rows.focus()
-        return self._rows.focused_id is not None
 
     def keep_demo(self) -> bool:
         """Keep the demo model from now on, also at later starts; False if nothing is offered."""

@@ -27,7 +27,7 @@ from app.learned.tuned_recipe import tuned
 from app.loading.checked_loader import CheckedLoader
 from app.loading.select import facts_before
 from app.paths import Paths
-from app.settings.in_effect import may_index
+from app.settings.in_effect import is_on
 from backends.base import DraftUnavailableError, ModelError, Rollback, Vocabulary
 from backends.engines.backend_selection import LLAMACPP, MLX, Form, forms
 from backends.engines.model_loading import derives, head_refusal, refuse_unread_head
@@ -183,7 +183,8 @@ def listed(target: Target, paths: Paths, memory: AcceptanceMemory | None) -> Ite
     """
     yield DrafterInfo(LOOKUP, Kind.LOOKUP, True, "repeats earlier text of the conversation")
     retrieval = DrafterInfo(RETRIEVAL, Kind.RETRIEVAL, True, "repeats text of earlier chats")
-    yield retrieval if may_index(paths) else retrieval.refused("switched off in the settings")
+    may_index = is_on("retrieval", paths)
+    yield retrieval if may_index else retrieval.refused("switched off in the settings")
     yield DrafterInfo(NGRAM, Kind.NGRAM, True, "n-grams learned from the model's answers")
     yield from _guesses(target)
     mine = own(target, paths)

@@ -254,11 +254,7 @@ class ChatView(ShownChat):
             await self._show(stays=True)
 
     async def read_all(self) -> None:
-        """Note what each part of all that is attached says, and answer the last question from that.
-
-        Raises:
-            UsageError: there is no question, nothing to read, or no room, or an answer is written.
-        """
+        """Note what each part of all that is attached says; answer the last question from that."""
         async with self._changing:
             self.require_model()
             self.require_idle()

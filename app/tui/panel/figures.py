@@ -51,16 +51,13 @@ _BAR_WIDTH = 10
 
 def drafter_lines(by_drafter: Mapping[str, DrafterStatistics]) -> list[Line]:
     """A line for each drafter of the answer, the one with the most accepted tokens first."""
-    return [_line(name, by_drafter[name]) for name in _most_accepted_first(by_drafter)]
+    names = sorted(by_drafter, key=lambda name: -by_drafter[name].accepted)
+    return [_line(name, by_drafter[name]) for name in names]
 
 
 def first_drafter(by_drafter: Mapping[str, DrafterStatistics]) -> str:
     """The drafter with the most accepted tokens; empty if there is none."""
-    return next(iter(_most_accepted_first(by_drafter)), "")
-
-
-def _most_accepted_first(by_drafter: Mapping[str, DrafterStatistics]) -> list[str]:
-    return sorted(by_drafter, key=lambda name: -by_drafter[name].accepted)
+    return max(by_drafter, key=lambda name: by_drafter[name].accepted, default="")
 
 
 def _line(name: str, figures: DrafterStatistics) -> Line:

@@ -8,13 +8,7 @@ import pytest
 from app.paths import Paths
 from app.settings import file
 from app.settings.answering import Answering, restored, stored
-from app.settings.in_effect import (
-    CAUTIOUS,
-    may_index,
-    may_learn,
-    preferences_of,
-    settings_in_effect,
-)
+from app.settings.in_effect import CAUTIOUS, is_on, preferences_of, settings_in_effect
 from app.settings.presets import Presets
 from decoding.sampling.distribution import SamplingSettings
 
@@ -74,8 +68,8 @@ def test_nothing_is_learned_while_nobody_can_tell_what_was_set(text: str, notice
     settings = settings_in_effect(paths)
     assert {name: settings.values[name] for name in CAUTIOUS} == CAUTIOUS
     assert settings.notices[0].endswith(notice)
-    assert not may_learn(paths)
-    assert not may_index(paths)
+    assert not is_on("learn", paths)
+    assert not is_on("retrieval", paths)
 
 
 def write(text: str) -> None:

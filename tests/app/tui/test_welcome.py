@@ -157,7 +157,7 @@ async def test_the_first_model_is_highlighted_however_late_models_are_known(
 async def test_down_then_enter_opens_a_chat_and_up_returns() -> None:
     app = WelcomeApp(Chats(*TITLES), model="demo")
     async with app.run_test(size=(80, 24)) as pilot:
-        assert app.welcome.focus_rows()
+        app.welcome.focus_rows()
         await pilot.press("down", "enter")
         await pilot.press("up", "up")
         assert app.heard == [("perform", "chats", "2"), ("focus_prompt",)]
