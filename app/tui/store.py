@@ -54,7 +54,6 @@ class Store(DOMNode):
     """
 
     status: reactive[Status] = reactive(Status(Phase.LOADING, "starting"))
-    """The engine's latest snapshot."""
     waiting_program: reactive[str] = reactive("")
     """The program that waits for an answer in progress, empty if none does."""
     draft: reactive[str] = reactive("auto")
@@ -89,7 +88,6 @@ class Store(DOMNode):
     has_citations: reactive[bool] = reactive(False)
     """Whether the selected answer cites passages."""
     has_text: reactive[bool] = reactive(False)
-    """Whether something stands in the prompt."""
     completing: reactive[str] = reactive("")
     """The kind of suggestions above the prompt: "/" for commands, "@" for files, "@ " if
     one of them is named in full."""
@@ -103,10 +101,8 @@ class Store(DOMNode):
     downloads: reactive[Mapping[str, str]] = reactive(dict[str, str])
     """Progress of each download, such as "34 %, 2 min left", by name of the model."""
     keeps_colours: reactive[bool] = reactive(False)
-    """Whether drafted text stays coloured."""
     is_panel_shown: reactive[bool] = reactive(False)
     shows_details: reactive[bool] = reactive(False)
-    """Whether the panel shows its details."""
 
     preferences: reactive[Preferences] = reactive(Preferences(Path()))
 

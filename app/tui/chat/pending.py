@@ -105,6 +105,8 @@ class PendingAnswer:
             above = turn.parent
             conversation = dialogue.conversation(above) if above else Conversation(dialogue.system)
         conversation.think = answering.think
+        budget = answering.think_budget
+        options = replace(options, think_budget=budget, shows_control=bool(tools))
         request = Request(
             conversation,
             answering.for_an_answer(version),
@@ -113,9 +115,7 @@ class PendingAnswer:
             dialogue.tokens(turn),
             model=writer or "",
             chat=dialogue.chat,
-            options=replace(
-                options, think_budget=answering.think_budget, shows_control=bool(tools)
-            ),
+            options=options,
             tools=tuple(tools),
             documents=documents,
         )

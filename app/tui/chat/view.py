@@ -424,15 +424,9 @@ class ChatView(ShownChat):
         # What specchat itself asks for, such as a summary, is free text.
         options = ReplyOptions(grammar=self.grammar if conversation is None else None)
         tools = self.offered if conversation is None and writer is None else ()
+        documents = self.libraries.documents
         pending = PendingAnswer.of(
-            self.dialogue,
-            turn,
-            answering,
-            options,
-            conversation,
-            writer,
-            tools,
-            documents=self.libraries.documents,
+            self.dialogue, turn, answering, options, conversation, writer, tools, documents
         )
         pending.question, pending.instead, pending.previous = question, instead, previous
         pending.label = reading.label if reading is not None else ""

@@ -234,13 +234,9 @@ class ChatsScreen(SearchScreen[int | str | None]):
         self._leave_title()
         before = self._or_tell(lambda: self._history.facts(chat.number)["title"]) if chat else None
         if chat is not None and before is not None and title not in (before, chat.title):
-            is_renamed = self._do(
-                f"renamed {quoted_title(chat.title)}",
-                chat.number,
-                lambda: self._history.rename(chat.number, title),
-                lambda: self._history.rename(chat.number, before),
-            )
-            if is_renamed:
+            rename = partial(self._history.rename, chat.number)
+            name = f"renamed {quoted_title(chat.title)}"
+            if self._do(name, chat.number, partial(rename, title), partial(rename, before)):
                 self._say("renamed · Ctrl+Z undoes it")
 
     def _leave_title(self) -> None:
@@ -257,13 +253,9 @@ class ChatsScreen(SearchScreen[int | str | None]):
         if chat is None:
             return
         self._rows.highlight(self._beside(chat))
-        is_removed = self._do(
-            f"removed {quoted_title(chat.title)}",
-            chat.number,
-            lambda: remove_chat(self._history, chat.number, self._paths),
-            lambda: self._history.restore(chat.number),
-        )
-        if is_removed:
+        remove = partial(remove_chat, self._history, chat.number, self._paths)
+        restore = partial(self._history.restore, chat.number)
+        if self._do(f"removed {quoted_title(chat.title)}", chat.number, remove, restore):
             learned = taught_by(self._paths, chat.mark)
             still = f", but {' and '.join(learned)} learned from it" if learned else ""
             self._say(f"removed{still} · Ctrl+Z brings it back", f"removed{still} · Ctrl+Z undoes")
