@@ -159,7 +159,8 @@ class ChatScreen(Screen[None]):
         self.watch(self.store, "is_answering", self._show_panel, init=False)
         self.watch(self.store, "edited", self.commands.attach_outputs, init=False)
         self.set_interval(_UPDATE_SECONDS, in_turn(self, self._update))
-        self.set_interval(_SAVE_DRAFT_SECONDS, self._save_draft)
+        save = self._composer_draft.keep_soon
+        self.set_interval(_SAVE_DRAFT_SECONDS, lambda: save(*self._unsent))
 
     def _tell_outside(self) -> None:
         """Show title and state where the terminal has a title; tell that a long answer ended."""
@@ -179,9 +180,6 @@ class ChatScreen(Screen[None]):
         self.downloads.stop_all()
         self._keep_unsent()
         self._composer_draft.close()
-
-    def _save_draft(self) -> None:
-        self._composer_draft.keep_soon(*self._unsent)
 
     def _keep_unsent(self) -> None:
         """Save what is typed before going on: it is about to stand nowhere else."""

@@ -98,7 +98,6 @@ def legend() -> list[Line]:
 
 
 _UNIT = "tok/s"
-_NO_STYLE = Style()
 
 
 def headline(live: Live, digits_width: int, width: int) -> list[Line]:
@@ -160,7 +159,7 @@ def _lossy(metrics: ReplyMetrics | None) -> str:
 
 
 def _digits(number: str) -> list[str]:
-    rows = [one for one in Digits(number).render(_NO_STYLE) if isinstance(one, Segment)]
+    rows = [one for one in Digits(number).render(Style()) if isinstance(one, Segment)]
     return [*(row.text for row in rows if row.text != "\n"), ""]
 
 

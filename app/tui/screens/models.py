@@ -156,7 +156,8 @@ class ModelsScreen(SearchScreen[str | None]):
 
     def _line(self, model: ListedModel, width: int, is_focused: bool) -> Content:
         lead = lead_of(is_focused, *self._mark(model))
-        name = Content.styled(_shown_name(model), "bold" if is_focused else "")
+        shown = f"{STAR} " * model.is_starred + one_line(model.name)
+        name = Content.styled(shown, "bold" if is_focused else "")
         size = short_size(model.size_bytes) if model.size_bytes else "?"
         calm = "" if model.name in self._store.downloads else "$text-muted"
         style = "$text-error" if model.fault else calm
@@ -296,10 +297,6 @@ class ModelsScreen(SearchScreen[str | None]):
         name = self._rows.focused_id
         if name is None or not self._stop(name):
             raise SkipAction
-
-
-def _shown_name(model: ListedModel) -> str:
-    return f"{STAR} " * model.is_starred + one_line(model.name)
 
 
 def _details(model: ListedModel, free: int, *, is_narrow: bool) -> str:
