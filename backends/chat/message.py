@@ -198,12 +198,15 @@ def following_tokens(encode: Encode, text: str, *, has_space: bool) -> list[int]
     return encode(text)
 
 
-def plain_tokens(encode: Encode, text: str, marks: Iterable[str], *, has_space: bool) -> list[int]:
+def plain_tokens(
+    encode: Encode, piece: Callable[[int], bytes], text: str, marks: Iterable[str]
+) -> list[int]:
     """Tokens of a text that is cut within each mark in it, so that no mark is matched."""
     first, *others = _pieces(text, marks)
     tokens = encode(first)
-    for piece in others:
-        tokens += following_tokens(encode, piece, has_space=has_space)
+    has_space = bool(others) and adds_space(encode, piece)
+    for part in others:
+        tokens += following_tokens(encode, part, has_space=has_space)
     return tokens
 
 

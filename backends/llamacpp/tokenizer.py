@@ -2,14 +2,14 @@
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, cast
 
 from llama_cpp import llama_cpp as api
 
 from backends.base import InfillTokens, ModelError, no_images
 from backends.base.images import NO_PROJECTOR, Image
-from backends.chat.message import adds_space, marks_of, plain_tokens
+from backends.chat.message import marks_of, plain_tokens
 
 if TYPE_CHECKING:
     from backends.llamacpp.vision import Vision
@@ -78,10 +78,6 @@ class LlamaTokenizer:
         """Texts of user-defined tokens that may be marks: the engine matches them in any text."""
         return marks_of(self._texts(self._where(_is_user_defined)), self.chat_template)
 
-    @cached_property
-    def _has_space(self) -> bool:
-        return adds_space(self._plain, self.piece)
-
     def _texts(self, tokens: Iterable[int]) -> Iterator[str]:
         return (self.entry(token).decode("utf-8", errors="replace") for token in tokens)
 
@@ -92,10 +88,8 @@ class LlamaTokenizer:
     def encode(self, text: str, *, special: bool) -> list[int]:
         if special:
             return self._encoded(text, special=True)
-        return plain_tokens(self._plain, text, self._marks, has_space=self._has_space)
-
-    def _plain(self, text: str) -> list[int]:
-        return self._encoded(text, special=False)
+        encode = partial(self._encoded, special=False)
+        return plain_tokens(encode, self.piece, text, self._marks)
 
     def whole(self, text: str) -> list[int]:
         """Encode a text that stands alone, with the tokens that begin and end one."""

@@ -6,7 +6,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Set
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Engine
 
 from backends.base import InfillTokens, ModelError, no_images
 from backends.base.images import NO_MLX, Image
-from backends.chat.message import adds_space, marks_of, plain_tokens
+from backends.chat.message import marks_of, plain_tokens
 from backends.files.mlx_folder import REMEDY, read_settings
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -86,14 +86,8 @@ class MlxTokenizer:
     def encode(self, text: str, *, special: bool) -> list[int]:
         if special:
             return self._encoded(text, special=True)
-        return plain_tokens(self._plain, text, self._marks, has_space=self._has_space)
-
-    @cached_property
-    def _has_space(self) -> bool:
-        return adds_space(self._plain, self.piece)
-
-    def _plain(self, text: str) -> list[int]:
-        return self._encoded(text, special=False)
+        encode = partial(self._encoded, special=False)
+        return plain_tokens(encode, self.piece, text, self._marks)
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         self._engine.encode_special_tokens = not special
@@ -201,14 +195,11 @@ def _made(file: Path, make: Callable[[], Engine]) -> Engine:
         engine.no_padding()
         engine.encode("A text.")
         return engine
-    except Exception as error:  # the libraries raise nothing more precise
-        reason, cause = str(error), error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":  # the library is written in Rust
+    except BaseException as error:  # the libraries raise nothing more precise, and panic in Rust
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason, cause = str(error), error
-    why = f"its tokenizer cannot be read ({' '.join(reason.split())[:200]})"
-    raise ModelError(f"{file} is damaged or of an unknown kind", why, REMEDY) from cause
+        why = f"its tokenizer cannot be read ({' '.join(str(error).split())[:200]})"
+        raise ModelError(f"{file} is damaged or of an unknown kind", why, REMEDY) from error
 
 
 def read_tokenizer(
