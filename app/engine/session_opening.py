@@ -62,8 +62,6 @@ from models.reference import HubReference, Reference
 if TYPE_CHECKING:
     from backends.llamacpp.rpc import Peers
 
-_NO_GPU = "the GPU is not used until the next start: {}"
-
 _NEW = "this model is new here; it is measured in idle time, or after the first answer"
 _LARGE_BYTES = 500_000_000
 """Weights from which on measuring takes more than the second it has (decoding/estimation); with
@@ -104,9 +102,6 @@ def open_session(
         return open_verified(options, paths, notify)
     errors: list[ModelError] = []
     passed_over: list[str] = []
-    if options.backend != MLX and not options.peers and (lost := gpu_loss.why()):
-        options = replace(options, gpu_layers=0)
-        passed_over.append(_NO_GPU.format(lost))
     opening = _Opening(options, paths, notify, usual_context, every_form, measures_later)
     for chosen in model_choices(options.model, paths, forms(options.backend)):
         try:
@@ -134,15 +129,21 @@ class _Opening:
 
         notes: those to add its own to.
         """
+        options, why = self.options, gpu_loss.why()
+        is_mlx = expected_backend(chosen, options.backend) == MLX
+        is_final = is_mlx or options.gpu_layers == 0 or bool(options.peers)
         try:
-            return self._open(chosen, notes)
+            if is_final or not why:
+                return self._open(chosen, notes)
         except DeviceLostError as error:
-            if self.options.peers or self.options.gpu_layers == 0:
+            if is_final:
                 raise
-            alone = replace(self, options=replace(self.options, gpu_layers=0))
-            session = alone.open(chosen, [*notes, _NO_GPU.format(error.why)])
-            gpu_loss.lose(error.why)
-            return session
+            why = error.why
+        alone = replace(self, options=replace(options, gpu_layers=0))
+        told = f"the GPU is not used until the next start: {why}"
+        session = alone.open(chosen, [*notes, told])
+        gpu_loss.lose(why)
+        return session
 
     def _open(self, chosen: Reference | HubReference, notes: list[str]) -> Session:
         started = time.perf_counter()
@@ -176,9 +177,7 @@ class _Opening:
                 opened, reductions = open_context(
                     model, planned, options.ctx, drafts=drafts, sequences=sequences
                 )
-            except (
-                OutOfMemoryError
-            ) as error:  # others took memory, or too many layers were asked for
+            except OutOfMemoryError as error:  # others took it, or too much was asked for
                 gpus = gpus_here(expected_backend(reference, options.backend))
                 if peers is not None or layers == 0 or all(gpu.is_unified for gpu in gpus):
                     raise

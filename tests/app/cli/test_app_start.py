@@ -8,7 +8,7 @@ import pytest
 from typer import core
 from typer import main as typer_main
 
-from app.cli.app_start import app_start
+from app.cli.app_start import _noting_crashes, app_start
 from app.cli.main import app
 from app.evaluation.settings_check import check_settings
 from app.paths import Paths
@@ -128,3 +128,22 @@ def test_the_app_starts_with_a_preset_and_its_model(
     for more in ((), ("--model", "demo")):
         with pytest.raises(UsageError, match="Nearest: own"):
             start("--preset", "owm", *more)
+
+
+def test_after_a_crash_its_cause_is_told_once_and_models_are_checked_anew(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths
+) -> None:
+    monkeypatch.setattr("faulthandler.enable", lambda *_, **__: None)  # pytest has its own
+    monkeypatch.setattr("faulthandler.disable", lambda: None)
+    for file in (paths.crash, paths.proofs):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("Fatal Python error: Segmentation fault\n\nThread 1")
+    with _noting_crashes(paths) as told:
+        (line,) = told
+        assert line.startswith("The last start ended in a crash (Segmentation fault), and models")
+        assert line.endswith(str(paths.last_error))
+        assert "Thread 1" in paths.last_error.read_text()
+        assert not paths.proofs.exists()
+        paths.crash.write_text("Windows fatal exception: one that was handled")
+    with _noting_crashes(paths) as told:
+        assert told == ()
