@@ -239,7 +239,7 @@ class Sequences:
                 return None
             taken = source
         else:
-            if not self._make_room(need, lambda: shared, opens=True, spared=source):
+            if not self._make_room(need, lambda: shared, source):
                 return None
             taken = self.own.fork(source, shared)
         self._reserved[taken] = need
@@ -253,27 +253,19 @@ class Sequences:
         elif sequence is not self.own:
             self.idle.append(sequence)
 
-    def _make_room(
-        self,
-        need: int,
-        held: Callable[[], int],
-        *,
-        opens: bool = False,
-        spared: Context | None = None,
-    ) -> bool:
+    def _make_room(self, need: int, held: Callable[[], int], forked: Context | None = None) -> bool:
         """Give up idle sequences, the oldest first, until so many more cells can be held.
 
-        held: cells of these that are held already. opens: whether another sequence is to be opened.
-        spared: one that is not given up.
+        held: cells of these that are held already. forked: that another is to be opened from.
         """
         promised = sum(max(most - one.length, 0) for one, most in self._reserved.items())
 
         def has_room() -> bool:
-            opened = len({self.own, *self.idle, *self._reserved}) + opens
+            opened = len({self.own, *self.idle, *self._reserved}) + (forked is not None)
             is_enough = self.own.free_cells + held() - promised >= need
             return is_enough and opened <= self.own.max_sequences
 
-        idle = [one for one in self.idle if one is not spared]
+        idle = [one for one in self.idle if one is not forked]
         while not has_room() and idle:
             oldest = idle.pop(0)
             self.idle.remove(oldest)

@@ -138,8 +138,6 @@ class ReadsBacklog(Drafter, Generic[ReaderT]):
     proposal catches up. end_tokens: those that end a reply.
     """
 
-    is_free = False
-
     def __init__(
         self, name: str, reader: ReaderT, end_tokens: frozenset[int] = frozenset()
     ) -> None:

@@ -25,7 +25,6 @@ class Jacobi(Drafter):
     """Proposes the model's likeliest tokens at these positions in its last pass over guesses."""
 
     name = "jacobi"
-    is_free = False
 
     def __init__(self, *, max_draft: int = 8) -> None:
         self._max_draft = max_draft
@@ -209,8 +208,6 @@ class LookaheadShape:
 
 class Lookahead(Drafter):
     """Drafts n-grams of its pool as the branches of a tree, with the window in the same pass."""
-
-    is_free = False
 
     def __init__(self, shape: LookaheadShape, name: str = "lookahead") -> None:
         self.name = name

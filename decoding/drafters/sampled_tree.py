@@ -114,8 +114,6 @@ class TreeByTemperature(Drafter):
     tree would have a single branch.
     """
 
-    is_free = False
-
     def __init__(self, name: str, likeliest: PlannedDrafter, sampled: PlannedDrafter) -> None:
         assert likeliest.largest == sampled.largest, "a plan is for both"
         self.name = name

@@ -28,9 +28,6 @@ class TreeShape:
     parents: tuple[int, ...]
     ranks: tuple[int, ...]
 
-    def __len__(self) -> int:
-        return len(self.parents)
-
     @property
     def nodes(self) -> int:
         return len(self.parents)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from decoding.draft import NO_DRAFT, Draft, KeepOn, refusal_of_all
+from decoding.draft import NO_DRAFT, Draft, Drafter, KeepOn, refusal_of_all
 from decoding.drafters.draft_model import DraftModel
 from decoding.estimation.acceptance import TextKindReader
 from decoding.estimation.cost import CostModel
@@ -83,14 +83,12 @@ Plans = Mapping[ManagedDrafter, DraftPlan | Cause]
 """What is planned of each drafter model at a step, or why nothing is."""
 
 
-class Controller:
+class Controller(Drafter):
     """A drafter that combines drafters and learns from each step which of them pay.
 
     costs: of the target's passes. n_vocab: of the target. reader: classifies the text being
     written, as acceptance depends on its kind.
     """
-
-    is_free = False
 
     def __init__(
         self,
@@ -220,9 +218,6 @@ class Controller:
                 price = managed.cost.read_seconds
                 most = int(seconds / price) if price > 0.0 else len(history)
                 yield from managed.read_ahead(history, max(most, 1))
-
-    def backlog(self, history: Sequence[int]) -> int:
-        return 0
 
     def refusal(self, history: Sequence[int]) -> str:
         return refusal_of_all([managed.drafter for managed in self._active()], history)

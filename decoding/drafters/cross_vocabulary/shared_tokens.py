@@ -95,7 +95,7 @@ class AcrossVocabularies(_Across):
             return None
         mass, q_shared, spelled = self._ways(q_draft)
         if spelled:
-            token = _likeliest(q_draft)
+            token = q_draft.mode
             added = [(ours, point_mass(ours), 1.0) for ours in spelled]
             added[0] = (*added[0][:2], q_draft.of(token))
         elif q_shared is not None:
@@ -117,7 +117,7 @@ class AcrossVocabularies(_Across):
         It is where too little is shared, unless it is a control token.
         """
         mass, q_shared = self._shared.restricted(q_draft)
-        piece = self._pieces[_likeliest(q_draft)] if mass < LEAST_SHARED else b""
+        piece = self._pieces[q_draft.mode] if mass < LEAST_SHARED else b""
         return mass, q_shared, self._speller.spell(piece)
 
     def guess(self, history: Sequence[int]) -> Callable[[SamplingSettings], Distribution] | None:
@@ -135,10 +135,6 @@ class AcrossVocabularies(_Across):
             return q_shared if q_shared is not None else point_mass(-1)
 
         return first_token
-
-
-def _likeliest(distribution: Distribution) -> int:
-    return int(distribution.ids[distribution.probabilities.argmax()])
 
 
 # A drafter model of another vocabulary whose output is used as text.
@@ -213,15 +209,14 @@ class TextLevel(_Across):
             q_draft = self._sampler.q_draft_elsewhere(rows[0], self._reader.tokens, theirs)
             if q_draft is None:
                 break
-            best = int(q_draft.probabilities.argmax())
-            token = int(q_draft.ids[best])
+            token = q_draft.mode
             piece = self._pieces[token]
             if not piece:
                 ending = int(self._shared.to_target[token])
                 text.ending += [ending] if ending >= 0 else []
                 yield True
                 return
-            text.add(piece, float(q_draft.probabilities[best]))
+            text.add(piece, q_draft.of(token))
             theirs.append(token)
             if len(theirs) == most:
                 yield True
