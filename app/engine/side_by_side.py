@@ -200,7 +200,7 @@ class Sequences:
 
     def __init__(self, own: SharedContext, *, keeps_own: bool = False) -> None:
         """keeps_own: whether the session's own sequence always has room for a whole context."""
-        self.own = own
+        self.own, self._keeps_own = own, keeps_own
         self.idle: list[Context] = []
         """Those of past replies, the latest last."""
         self._reserved: dict[Context, int] = {}
@@ -239,7 +239,8 @@ class Sequences:
                 return None
             taken = source
         else:
-            if not self._make_room(need, lambda: shared, source):
+            is_lost = self._keeps_own and source is self.own  # once that is cut
+            if not self._make_room(need, lambda: 0 if is_lost else shared, source):
                 return None
             taken = self.own.fork(source, shared)
         self._reserved[taken] = need
@@ -262,7 +263,8 @@ class Sequences:
 
         def has_room() -> bool:
             opened = len({self.own, *self.idle, *self._reserved}) + (forked is not None)
-            is_enough = self.own.free_cells + held() - promised >= need
+            lost = self.own.shared_after(0) if self._keeps_own else 0
+            is_enough = self.own.free_cells + held() - promised - lost >= need
             return is_enough and opened <= self.own.max_sequences
 
         idle = [one for one in self.idle if one is not forked]

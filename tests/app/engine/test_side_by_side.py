@@ -271,6 +271,25 @@ def test_cells_that_another_keeps_are_not_counted_as_free(
             assert sequences.own.free_cells >= 0
 
 
+def test_a_drafters_own_sequence_finds_room_for_a_whole_context(
+    tiny: Path, llamacpp: ModuleType
+) -> None:
+    """Whatever it held, and who has cells of that: a drafter without room is dropped."""
+    with closing(llamacpp.load(tiny)) as model:
+        own = model.open(128, sequences=2)
+        sequences = Sequences(own, keeps_own=True)
+        for _ in range(3):
+            own.truncate(0)
+            for text in ([5] * 128, [*[5] * 100, *[7] * 10], [9] * 100):
+                one = sequences.take(text, len(text)) if own.length else own
+                for start in range(one.length if one else len(text), len(text), 64):
+                    assert one is not None
+                    one.forward(text[start:][:64], 0)
+                if one not in (None, own):
+                    sequences.give_back(one)
+            assert len(sequences.idle) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("compared", [None, "lookahead", "off"])
 def test_an_answer_and_its_last_drafts_find_cells_beside_idle_sequences(
