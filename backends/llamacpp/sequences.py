@@ -237,8 +237,8 @@ class Cells:
         if self._weights is not None:
             fault = self._weights.end_pass(is_whole=status == 0)
         fault = fault or self.loss()
-        if status == _FAILED and not (self.is_on_processor or self._peers):  # as Metal tells it
-            fault = gpu_loss.lose(library.driver_error() or library.last_reason())
+        if status == _FAILED and not self.is_on_processor and (why := library.driver_error()):
+            fault = gpu_loss.lose(why)  # as Metal tells it
         return status, fault or (_failure(status) if status else None)
 
     def loss(self) -> SpecchatError | None:
