@@ -35,9 +35,9 @@ _WORKER = "backends.engines.proof_worker"
 _MOST_BYTES = 2 << 30
 """Memory allowed beyond three times the files: weights may be mapped, repacked and on a GPU."""
 
-_LARGE_BYTES = 2 << 30
+_LARGE_BYTES = 1 << 29
 """Files from which on no weights are copied in the child: to a GPU that takes seconds, and to
-rearrange them for the processor 0.5 s a gigabyte. The kernels that run are the same."""
+rearrange them for the processor 0.2 to 0.5 s a gigabyte. The kernels that run are the same."""
 
 _NAMED: dict[str, type[SpecchatError]] = {
     "DeviceLostError": DeviceLostError,
