@@ -138,8 +138,8 @@ def test_commands_exist_and_have_the_options_named(page: Path) -> None:
 
 @every_page
 def test_options_named_alone_exist(page: Path) -> None:
-    scripts = "".join(_text(script) for script in (ROOT / "scripts").rglob("*.py"))
-    known = _options(COMMANDS) | set(re.findall(r'"(--[\w-]+)"', scripts))
+    others = [*(ROOT / "scripts").rglob("*.py"), ROOT / "tests" / "conftest.py"]
+    known = _options(COMMANDS) | set(re.findall(r'"(--[\w-]+)"', "".join(map(_text, others))))
     alone = [
         option for code in _inline(page) if code[:2] == "--" for option in _OPTION.findall(code)
     ]

@@ -69,7 +69,8 @@ def load(
             from backends import mlx
             from backends.mlx.device import raise_wired_limit
         raise_wired_limit()
-        assert options.get("experts") is None, "with MLX, drafters with fewer experts are derived"
+        experts = options.get("experts")
+        assert experts is None, "with MLX, drafters with fewer experts are derived"
         return mlx.load(path, gpu_layers=gpu_layers)
     with importing_engine(backend):
         from backends import llamacpp
