@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,8 +79,14 @@ class NameList:
         return list(map(str, cast("list[Any]", names))) if isinstance(names, list) else []
 
 
+_LONG_KEY = re.compile(r"""(?:["']?[\w-]{1,64}["']?\s{0,8}\.\s{0,8}){500}""")
+"""A key for which the parser would take as many steps as the square of its parts."""
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML. Raises ValueError: it is invalid, or nested too deep."""
+    if _LONG_KEY.search(text):
+        raise ValueError("it has a key of more than 500 parts")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
