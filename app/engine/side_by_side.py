@@ -200,11 +200,13 @@ class Sequences:
 
     def __init__(self, own: SharedContext, *, keeps_own: bool = False) -> None:
         """keeps_own: whether the session's own sequence always has room for a whole context."""
-        self.own, self._keeps_own = own, keeps_own
+        self.own = own
         self.idle: list[Context] = []
         """Those of past replies, the latest last."""
         self._reserved: dict[Context, int] = {}
         """Cells that replies in progress may come to hold."""
+        self._prompt: Sequence[int] = ()
+        """Of the reply in the session's own sequence."""
         if keeps_own:
             self.reserve(own.n_ctx)
 
@@ -215,10 +217,15 @@ class Sequences:
 
     def reserve(self, need: int, prompt: Sequence[int] = ()) -> bool:
         """Reserve cells for a reply in the session's own sequence; False while there is no room."""
-        own, kept = self.own, common_prefix(self.own.tokens, prompt)
-        if is_possible := self._make_room(need, lambda: own.length - own.shared_after(kept)):
-            self._reserved[own] = need + own.shared_after(kept)
+        own, self._prompt = self.own, prompt
+        if is_possible := self._make_room(need, lambda: own.length - own.shared_after(self._kept)):
+            self._reserved[own] = need
         return is_possible
+
+    @property
+    def _kept(self) -> int:
+        """Tokens of the session's own sequence that its reply does not give up."""
+        return common_prefix(self.own.tokens, self._prompt)
 
     def take(self, prompt: Sequence[int], need: int) -> Context | None:
         """A sequence that begins as a prompt does, as far as any known one; None without room.
@@ -239,8 +246,8 @@ class Sequences:
                 return None
             taken = source
         else:
-            is_lost = self._keeps_own and source is self.own  # once that is cut
-            if not self._make_room(need, lambda: 0 if is_lost else shared, source):
+            held = min(shared, self._kept) if source is self.own else shared
+            if not self._make_room(need, lambda: held, source):
                 return None
             taken = self.own.fork(source, shared)
         self._reserved[taken] = need
@@ -263,7 +270,7 @@ class Sequences:
 
         def has_room() -> bool:
             opened = len({self.own, *self.idle, *self._reserved}) + (forked is not None)
-            lost = self.own.shared_after(0) if self._keeps_own else 0
+            lost = 0 if self.is_own_free else self.own.shared_after(self._kept)
             is_enough = self.own.free_cells + held() - promised - lost >= need
             return is_enough and opened <= self.own.max_sequences
 

@@ -271,6 +271,30 @@ def test_cells_that_another_keeps_are_not_counted_as_free(
             assert sequences.own.free_cells >= 0
 
 
+def test_a_text_that_a_reply_gives_up_is_shared_but_not_counted_as_its_own(
+    tiny: Path, llamacpp: ModuleType
+) -> None:
+    """Another goes on with it, after the reply was promised its cells, and before it began."""
+    old, new = [5] * 100, [11] * 128
+    with closing(llamacpp.load(tiny)) as model:
+        own = model.open(128, sequences=2)
+        sequences = Sequences(own)
+        own.forward(old[:64], 0)
+        own.forward(old[64:], 0)
+        idle = sequences.take([9] * 60, 60)
+        assert idle is not None
+        idle.forward([9] * 60, 0)
+        sequences.give_back(idle)
+        assert sequences.reserve(128, new)
+        other = sequences.take([*old, 7], 110)
+        assert other is not None
+        assert other.tokens == old
+        other.forward([7] * 10, 0)
+        own.truncate(0)
+        own.forward(new[:64], 0)
+        own.forward(new[64:], 0)
+
+
 def test_a_drafters_own_sequence_finds_room_for_a_whole_context(
     tiny: Path, llamacpp: ModuleType
 ) -> None:
