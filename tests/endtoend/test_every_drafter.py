@@ -45,6 +45,7 @@ from tests.fixtures.first_hit import FirstHit
 from tests.fixtures.hybrids import disturbed
 from tests.fixtures.replied import prompts, replied, said
 from tests.fixtures.retimed import retimed
+from tests.fixtures.rounding import bound
 from tests.fixtures.tiny.head_pair import N_CTX, Pair, files_saying_few, opened
 from tests.fixtures.tiny.kinds import Tiny
 
@@ -64,9 +65,9 @@ NEAR_TIE = 0.03
 and caches in the order of a tree's branches, change logits of 6 by up to 0.0115. Of 95,232 tokens
 13 were such ties, of at most 0.0062."""
 
-OF_HEAD = 0.01
+OF_HEAD = bound(0.01, 0.05)
 """What rounding changes of a head's logits of 6 between a reply that it followed and the same text
-read at once: 0.0035 was the most of 240 replies."""
+read at once: 0.0035 was the most of 240 replies, 0.013 with `--card`."""
 
 NO_COSTS = CostModel(Measured({1: 1.0, 8: 1.01}))
 ERRS = 20

@@ -22,6 +22,7 @@ from decoding.sampling.distribution import SamplingSettings
 from scripts.prompts import tokenized
 from tests.fixtures.first_hit import first_hit_of
 from tests.fixtures.replied import replied, said
+from tests.fixtures.rounding import rounding
 
 GREEDY = SamplingSettings(temperature=0.0)
 PROMPTS, TOKENS = (1, 6), 32
@@ -69,7 +70,9 @@ def test_greedy_replies_of_the_bundled_model_are_plain_ones_but_for_near_ties(
         for prompt in prompts:
             found = steps(context, prompt, count, first_hit_of(drafting))
             accepted += sum(step.accepted for step in found)
-            allowed = 0.0 if spec == "jacobi" else 2 * branch_difference(context, prompt)
+            allowed = 2 * rounding(context, prompt)
+            if spec != "jacobi":
+                allowed = max(allowed, 2 * branch_difference(context, prompt))
             for turned in divergences(context, prompt, said(found)):
                 assert turned.margin <= allowed
                 with capsys.disabled():

@@ -19,6 +19,7 @@ from decoding.draft import PointMassTree, SampledLine
 from decoding.sampling.distribution import uniform
 from decoding.verification import target_pass
 from decoding.verification.rules import TargetRows, TreeRows, TreeVerdict, Verdict
+from tests.fixtures.card import has_card
 from tests.fixtures.wrong_rules import first_failure, forget_residual
 
 pytestmark = pytest.mark.usefixtures("llamacpp")
@@ -86,11 +87,17 @@ def test_ctrl_c_ends_a_quick_check_with_a_verdict_so_far(
     assert not any("Temperature 1" in one["text"] for one in told["findings"])
 
 
+def check_the_law_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy answers are left out, and the rounding where it is 0.0, as measuring it takes time."""
+    monkeypatch.setattr(lossless_check, "_greedy", lambda pair, rounding: iter(()))
+    if not has_card():
+        monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+
+
 @pytest.fixture
 def sampled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is drawn is checked, and of that as much as shows a gross fault."""
-    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    check_the_law_alone(monkeypatch)
     monkeypatch.setattr(lossless_check, "REPLIES", 400)
 
 
@@ -214,8 +221,7 @@ def test_a_wrong_residual_is_found_by_the_distribution_alone(
 def test_a_lossy_rule_is_measured_and_is_no_fault(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    check_the_law_alone(monkeypatch)
     code, said = verify_tiny("--lossy", "lenient:100", noise=0.1)
     assert code == 0
     assert "Verdict: lossy as asked: distance 0." in said
@@ -224,8 +230,7 @@ def test_a_lossy_rule_is_measured_and_is_no_fault(
 
 @pytest.mark.slow
 def test_the_verdict_in_json(verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    check_the_law_alone(monkeypatch)
     monkeypatch.setattr(lossless_check, "REPLIES", 20)
     code, said = verify_tiny("--json", draft="lookup")
     verdict = json.loads(said)
@@ -239,8 +244,7 @@ def test_what_is_set_for_answers_does_not_change_what_is_verified(
     verify_tiny: Verify, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SPECCHAT_LOSSY", "lenient:100")
-    monkeypatch.setattr(lossless_check, "built_in_prompts", lambda: ())
-    monkeypatch.setattr(lossless_check, "_rounding", lambda session, context: 0.0)
+    check_the_law_alone(monkeypatch)
     monkeypatch.setattr(lossless_check, "REPLIES", 50)
     code, said = verify_tiny()
     assert code == 0

@@ -128,6 +128,7 @@ def test_encoding_stops_in_its_middle_and_leaves_the_context_as_it_was(model: Ll
 
 
 @pytest.mark.slow
+@pytest.mark.processor("passes of other widths have the same bits")
 @pytest.mark.parametrize("kind", ["mlp", "gemma3"])
 def test_a_prompt_read_in_pieces_gives_the_bits_of_one_read_at_once(
     kind: str, demo: Model, tmp_path: Path
