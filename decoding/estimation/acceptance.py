@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from decoding.draft import Draft
 from decoding.sampling.settings import LossyRule, SamplingSettings
@@ -118,6 +119,8 @@ class Acceptance:
     ) -> None:
         self.is_trial = is_trial
         self.is_shared = False
+        self.version = 0
+        """Number of changes so far."""
         self._counts: dict[str, Count] = {}
         self._of_reply: dict[str, Count] = {}
         self._bias = 0.0
@@ -136,6 +139,7 @@ class Acceptance:
         return other
 
     def begin(self) -> None:
+        self.version += 1
         self._bias = 0.0
         self._of_reply.clear()
 
@@ -175,16 +179,19 @@ class Acceptance:
 
     def update_bias(self, estimate: float, accepted: bool) -> None:
         """Update this reply's bias by a judged token and its estimate."""
+        self.version += 1
         self._bias = _BIAS_MEMORY * self._bias + _BIAS_RATE * (accepted - estimate)
 
     def add(self, key: str, accepted: bool) -> None:
         """Count one judged token of a key."""
+        self.version += 1
         self.is_trial = False
         for counts in (self._counts, self._of_reply):
             counts.setdefault(key, Count()).add(accepted)
 
     def fade(self, key: str) -> bool:
         """Let counts of a key say less; whether there are any."""
+        self.version += 1
         count = self._counts.get(key)
         if count is None:
             return False
@@ -193,6 +200,7 @@ class Acceptance:
 
     def decay_bias(self, steps: int = 1) -> None:
         """Fade the bias, and what this reply showed, at steps that judged nothing."""
+        self.version += 1
         self._bias *= _BIAS_MEMORY**steps
         for count in self._of_reply.values():
             count.fade(_UNJUDGED**steps)
@@ -224,6 +232,7 @@ class AcceptanceEstimates:
         self.is_lossless = True
         self.text_kind = ""
         self.judged = Count()
+        self._known: tuple[object, list[float]] = (None, [])
 
     def begin(self, temperature: float, rule: LossyRule | None = None) -> None:
         self.bucket = temperature_bucket(temperature, rule)
@@ -245,13 +254,23 @@ class AcceptanceEstimates:
 
         A position that was rarely reached is assumed to be like the one before it.
         """
-        estimates: list[float] = []
-        mean = self.acceptance.mean(self._any_position, self.prior)
+        acceptance, count = self.acceptance, first + count
+        state = None if acceptance.is_shared else (acceptance, acceptance.version, self.text_kind)
+        known, estimates = self._known
+        if state is None or state != known or len(estimates) < count:  # others change shared counts
+            estimates = self._estimates(count)
+            self._known = state, estimates
+        return estimates[first:count]
+
+    def _estimates(self, count: int) -> list[float]:
+        acceptance, estimates = self.acceptance, list[float]()
+        mean, estimate = acceptance.mean(self._any_position, self.prior), 0.0
         kind_shift = _log_odds(self.mean_at_any_position) - _log_odds(mean)
-        for position in range(first + count):
-            mean = self.acceptance.mean(f"{self.bucket}:at{position}", mean)
-            if position >= first:
-                estimates.append(self.acceptance.in_this_reply(mean, kind_shift))
+        for key in _position_keys(self.bucket, count):
+            before, mean = mean, acceptance.mean(key, mean)
+            if mean != before or not estimates:
+                estimate = acceptance.in_this_reply(mean, kind_shift)
+            estimates.append(estimate)
         return estimates
 
     def at_position(self, position: int) -> float:
@@ -343,6 +362,11 @@ def _shifted(estimates: Sequence[float], errors: float, judged: float) -> list[f
         min(max(mean + errors * math.sqrt(mean * (1.0 - mean) / (judged + 1.0)), 0.0), 1.0)
         for mean in estimates
     ]
+
+
+@lru_cache(maxsize=64)
+def _position_keys(bucket: str, count: int) -> list[str]:
+    return [f"{bucket}:at{position}" for position in range(count)]
 
 
 def _log_odds(share: float) -> float:

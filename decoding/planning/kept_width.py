@@ -73,15 +73,14 @@ class KeptWidth:
 
     def _by_width(self, drafts: Sequence[Sequence[Option]]) -> dict[int, list[Option]]:
         """The drafts that each width has room for, with the cost of its pass."""
-        relative = self._costs.relative
+        further = {width: self._costs.relative(width) - 1.0 for width in self._costs.changes}
         return {
             width: [
-                (count, more, relative(width) - 1.0 + cost)
+                (count, more, extra + cost)
                 for drafter in drafts
-                for count, more, cost in drafter
-                if count < width
+                for count, more, cost in drafter[:width]
             ]
-            for width in self._costs.changes
+            for width, extra in further.items()
         }
 
     def _best(self, gains: dict[int, float], rate: float) -> int:

@@ -156,8 +156,9 @@ class ModelDraftPlanner:
             return trees(self._ranks(managed)), trees(self._ranks(managed, errors=-1.0))
         draw = cost.draw_seconds / plain
         expected = managed.estimates.by_position(0, limit)
-        cautious = managed.estimates.shifted(expected, errors=-1.0)
-        return _drafts(expected, draw, start), _drafts(cautious, draw, start)
+        drafts = _drafts(expected, draw, start)
+        cautious = managed.estimates.shifted(expected[: len(drafts)], errors=-1.0)
+        return drafts, _drafts(cautious, draw, start)
 
     def _plan_tree(
         self,
@@ -246,9 +247,16 @@ class ModelDraftPlanner:
 
 
 def _drafts(acceptance: Sequence[float], draw: float, start: float) -> list[Option]:
-    """Drafts of each length from 0 on, and what drafting them costs."""
-    lengths = enumerate(expected_tokens(acceptance), start=1)
-    return [(0, 0.0, 0.0), *((count, more, start + count * draw) for count, more in lengths)]
+    """Drafts of each length from 0 on, and what drafting them costs.
+
+    Up to the last token that is worth as much as drafting it: longer ones gain less at any width.
+    """
+    drafts: list[Option] = [(0, 0.0, 0.0)]
+    for count, more in enumerate(expected_tokens(acceptance), start=1):
+        if more - drafts[-1][1] < draw:
+            break
+        drafts.append((count, more, start + count * draw))
+    return drafts
 
 
 class _WorthOneMore:
