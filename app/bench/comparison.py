@@ -1,5 +1,6 @@
 """What changed between two benches of the same questions, beyond what noise explains."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -8,8 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from app.bench.results import PLAIN, Bench, Run, jackknife, ratio_of, sums, total
+from app.bench.results import PLAIN, SCHEMA, Bench, Run, jackknife, ratio_of, sums, total
 from app.bench.suites import Suite
+from app.printable import one_line
 from backends.base import UsageError
 from backends.base.safe_files import explained
 
@@ -22,11 +24,15 @@ def old_bench(file: Path, suite: Suite) -> Bench:
     """
     try:
         with explained(f"cannot read {file}"):
-            old = TypeAdapter(Bench).validate_json(file.read_bytes())
+            told = file.read_bytes()
+        old = TypeAdapter(Bench).validate_json(told)
     except ValidationError as error:
         place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         why = f"{place} is missing or of another type" if place else "it holds no JSON object"
         raise UsageError(f"{file} is no result of bench --json", why) from error
+    if (schema := json.loads(told).get("schema")) != SCHEMA:
+        why = f"its schema is {one_line(str(schema))}, and this version reads {SCHEMA}"
+        raise UsageError(f"{file} cannot be compared", why)
     if (old.questions_sha256 or old.suite) not in (suite.sha256, suite.name):
         raise UsageError(f"{file} cannot be compared", f"it asked other questions: {old.suite}")
     return old

@@ -11,6 +11,9 @@ from backends.chat.message import Message
 from backends.chat.reply_form import THINK_AUTO
 from decoding.constraint.grammar import Grammar
 
+LEFT_FOR_ANSWER = 512
+"""Tokens that stay free for an answer; of a small context a quarter."""
+
 
 @dataclass(slots=True)
 class Conversation:
@@ -45,7 +48,7 @@ class Conversation:
         Raises:
             PromptTooLongError: the last message does not fit even alone.
         """
-        room = n_ctx - min(n_ctx // 4, 512)
+        room = n_ctx - min(n_ctx // 4, LEFT_FOR_ANSWER)
         dropped = 0
         prompt = render(self.messages())
         if len(prompt.tokens) > room and len(self.turns) > 1:

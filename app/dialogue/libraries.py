@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind, Attachments
+from app.chat.conversation import LEFT_FOR_ANSWER
 from app.chat.named_files import names_in
 from app.chat.read_all import is_of_reading
 from app.chat.sources import Source, sources_of
@@ -41,6 +42,8 @@ PASSAGES_SHARE = 0.25
 MOST_PASSAGES = 3_000
 """Of the context, and in tokens, that the passages of one question may take. Of fifty questions
 nine in ten find theirs in 2,000 tokens, and no more do in 3,000 (tests/app/documents)."""
+
+_NO_ROOM = "no room is left for one; shorten the question, or use a larger --ctx"
 
 _SMALLEST_CONTEXT = 4096
 """Taken for the context while no model is loaded."""
@@ -95,35 +98,45 @@ def _named_before(text: str, attached: frozenset[str]) -> tuple[str, ...]:
     return tuple(one for one in names if is_folder(one) or (is_file(one) and one not in whole))
 
 
-def _attached(libraries: Sequence[Library], asked: Asked, taken: int) -> list[Attachment]:
-    """What a question is sent along with of folders: all of a small one, or passages.
+def _attached(
+    libraries: Sequence[Library], asked: Asked, taken: int
+) -> tuple[list[Attachment], list[str]]:
+    """What a question is sent along with of folders, and of which of them no passage fits.
 
-    A file that the model has read goes in again only once it has changed, and a passage never.
+    It is all of a small one, or passages; they leave room for the question and an answer. A file that the model has read goes in again only once it has changed, and a passage never.
     taken: tokens of what goes in beside them.
     """
     n_ctx = asked.n_ctx or _SMALLEST_CONTEXT
-    whole = int(n_ctx * WHOLE_SHARE) - taken
-    room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES)
+    free = n_ctx - min(n_ctx // 4, LEFT_FOR_ANSWER) - taken - _tokens(asked.text)
+    whole = min(int(n_ctx * WHOLE_SHARE) - taken, free)
+    room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES, free)
     read = [one for turn in asked.before[asked.dialogue.dropped :] for one in turn.attachments]
     texts = {one.name: one.text for one in read if one.kind is AttachmentKind.FILE}
-    passages = {(one.place, one.text) for one in sources_of(read).values()}
+    known = sources_of(read).values()
+    passages = {(one.place, one.text) for one in known}
     number = max(sources_of(one for turn in asked.before for one in turn.attachments), default=0)
     previous = next((turn.text for turn in reversed(asked.before) if turn.role == USER), "")
-    found = list[Attachment]()
+    found, unread = list[Attachment](), list[str]()
     for library in libraries:
         if library.is_complete and (tokens := library.tokens) <= whole:
-            whole -= tokens
+            whole, free = whole - tokens, free - tokens
+            room = min(room, free)
             for name, text in library.texts():
                 if texts.get(name) != text:
                     found.append(Attachment(AttachmentKind.FILE, name, text))
             continue
-        for one in library.search(
+        fitting = library.search(
             asked.text, room, previous, lambda one: (one.place, one.text) in passages
-        ):
+        )
+        count = library.passages
+        if count and not fitting and not any(library.path_of(one.path) for one in known):
+            was = "was" if count == 1 else "were"
+            unread.append(f"none of {counted(count, 'passage')} of {_shown(library)} {was} read")
+        for one in fitting:
             number += 1
             room -= most_tokens(len(one.text.encode()))
             found.append(Attachment(AttachmentKind.PASSAGE, f"[{number}] {one.place}", one.text))
-    return found
+    return found, unread
 
 
 class _Reader:
@@ -215,6 +228,8 @@ class Libraries:
         self._searched: Library | None = None
         """What the last passages were found in."""
         self._told: set[str] = set()
+        self.unread: dict[tuple[str, str], str] = {}
+        """Of what no passage fitted, by the chat's folder and the question."""
 
     def _follow(self, folder: str, chat: int | None) -> None:
         """Have a chat's own folder read; its index is kept once the chat has a number."""
@@ -322,11 +337,16 @@ class Libraries:
             told += [fault for fault in faults if fault not in self._told]
             self._told.update(faults)
         try:
-            found = _attached(libraries, asked, taken)
+            found, unread = _attached(libraries, asked, taken)
         except sqlite3.ProgrammingError:  # the chat was left meanwhile
             return files, []
         if any(one.kind is AttachmentKind.PASSAGE for one in found):
             self._searched = libraries[-1]
+        if seconds is not None:
+            self.unread.pop(key := (asked.dialogue.folder, asked.text), None)
+            if unread:
+                self.unread[key] = f"{', '.join(unread)}: {_NO_ROOM}"
+                told.append(self.unread[key])
         return (*files, *found), told
 
     def all_of(self, asked: Asked, seconds: float) -> dict[str, str]:

@@ -14,7 +14,7 @@ from app.remote.address import Address
 from app.settings import file
 from app.settings.catalogue import BY_NAME, PREFIX, Value, nearest, variable_of
 from app.settings.in_effect import unknown_variables, variables
-from app.settings.presets import shadowed
+from app.settings.presets import Presets, shadowed
 from backends.base import ModelError, OutOfMemoryError, SpecchatError, UsageError, check_context
 from backends.engines.backend_selection import AUTO, REMOTE, forms
 from backends.engines.engine_facts import check_cache_type, check_gpu_layers, free_memory
@@ -69,6 +69,12 @@ def check_settings(paths: Paths) -> list[Fault]:
         what = f"{of_variables.get(key, f'{key} in {source}')} cannot be {values[key]!r}"
         fault = UsageError(what, error.summary, error.remedy)
         faults.append(_fault(key, of_variables.get(key, source), fault))
+    presets = Presets.of(paths)
+    for name in presets.names():
+        try:
+            presets.get(name)
+        except SpecchatError as error:
+            faults.append(_fault("", str(presets.folder / f"{name}.toml"), error))
     hidden, source = shadowed(paths.prompts), str(paths.prompts)
     return faults + [Fault("", source, what, "", "Rename it.") for what in hidden]
 

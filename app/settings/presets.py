@@ -87,7 +87,8 @@ class Presets:
         try:
             values = parse_toml(_text(source))
         except ValueError as error:
-            raise UsageError(f"cannot read {source}", str(error)) from error
+            remedy = "Mend it, or choose another preset."
+            raise UsageError(f"cannot read {source}", str(error), remedy) from error
         for key, value in values.items():
             file.check(key, f"{file.PRESETS_TABLE}.{name}", key, value, source)
         return values

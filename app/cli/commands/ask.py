@@ -136,8 +136,9 @@ def ask(
             failure = error  # raised once the part before it is printed
         stderr.clear_status()
         if json:
+            unread = ["sources"] if libraries.unread else []
             more = {"calls": calling.told, "sources": [asdict(one) for one in sources.values()]}
-            more = {name: value for name, value in more.items() if value}
+            more = {one: told for one, told in more.items() if told or one in unread}
             write_object({**report_of(session, reply), **more}, output)
         else:
             rest = "" if streaming else reply.text

@@ -300,6 +300,8 @@ class ShownChat(Vertical):
     def line_of(self, turn: Turn) -> str:
         """The line below an answer: what it was taken from, its figures, and how it ended."""
         read, asked = "", turn.parent
+        if asked is not None:
+            read = self.libraries.unread.get((self.dialogue.folder, asked.text), "")
         if asked is not None and (sources := sources_of(asked.attachments).values()):
             read = in_words(sources)
             if asks_about_all(asked.text):

@@ -327,6 +327,14 @@ def test_a_bench_of_other_questions_is_refused_before_the_measurement(tmp_path: 
         old_bench(file, SUITES["quick"])
 
 
+def test_a_bench_of_another_schema_is_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "old.json").write_text(
+        json.dumps(synthetic_bench().as_json() | {"schema": 99})
+    )
+    with pytest.raises(UsageError, match="cannot be compared: its schema is 99"):
+        old_bench(file, SUITES["quick"])
+
+
 def test_changes_are_told_where_they_are_beyond_their_errors() -> None:
     old, new = timed(0.5, 1.0, 0.25), timed(1.0, 2.0, 0.5, answer="y")
     (plain, auto) = Comparison.of(old, new).changes

@@ -1,5 +1,6 @@
 """Files that are too long for the context, in `ask` and `chat`: searched, or read in all."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,16 @@ def test_a_long_file_is_searched_and_that_is_said(
     assert re.search(r"^only \d+ of \d+ passages were read$", _told(ended), re.MULTILINE)
     assert LINES[217] in model.asked[-1]
     assert sum(line in model.asked[-1] for line in LINES) < len(LINES) / 2
+
+
+def test_a_file_of_which_nothing_fits_is_told(
+    specchat: Specchat, say: Callable[..., Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("There.")
+    monkeypatch.setattr("app.dialogue.libraries.MOST_PASSAGES", 5)
+    ended = specchat("ask", "Where is it?", "--file", "book.md", "--json")
+    assert re.search(r"none of \d+ passages of book.md were read: ", _told(ended))
+    assert json.loads(ended.stdout)["sources"] == []
 
 
 def test_all_of_it_is_read_in_parts(specchat: Specchat, say: Callable[..., Caller]) -> None:

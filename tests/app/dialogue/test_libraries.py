@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -14,7 +15,7 @@ from app.chat.named_files import read_files
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.libraries import Asked, Libraries, folder_path, vectors_of
 from app.dialogue.tree import USER, Turn
-from app.documents.library import Library
+from app.documents.library import Library, most_tokens
 from app.history import History
 from app.history.store import index_of
 from app.paths import Paths
@@ -46,6 +47,10 @@ def _asked(
 
 def _names(attachments: tuple[Attachment, ...]) -> list[str]:
     return [one.name for one in attachments]
+
+
+def _asked_tokens(attachments: tuple[Attachment, ...]) -> int:
+    return sum(most_tokens(len(one.text.encode())) for one in attachments)
 
 
 def _until(holds: Callable[[], bool]) -> None:
@@ -241,6 +246,29 @@ def test_a_file_too_long_for_the_context_is_searched_and_goes_in_whole_into_a_la
 def _embedded(libraries: Libraries) -> int:
     assert libraries.own is not None
     return libraries.own._rows("SELECT count(*) FROM vectors")[0][0]
+
+
+def test_passages_give_way_to_a_long_question_and_it_is_told_if_none_fits(
+    tmp_path: Path, libraries: Libraries
+) -> None:
+    (book := tmp_path / "book.md").write_text(f"{_LONG}\n\n" * 20)
+    asked = _asked("Deposit? " * 1100, folder=str(book))
+    assert _asked_tokens(found := libraries.found(asked, math.inf)[0]) < 300
+    assert found
+    assert libraries.unread == {}
+    for question, n_ctx in (("Deposit? " * 1300, 4096), ("Deposit?", 512)):
+        asked = _asked(question, folder=str(book), n_ctx=n_ctx)
+        found, told = libraries.found(asked, math.inf)
+        assert found == ()
+        assert told == list(libraries.unread.values())
+        assert re.match(r"none of \d\d passages of book.md were read: .* --ctx", told[0])
+        libraries.found(replace(asked, text=question, n_ctx=8192), math.inf)
+        assert libraries.unread == {}
+    read = libraries.found(_asked("Deposit?", folder=str(book)), math.inf)[0]
+    before = [Turn(USER, "Deposit?", attachments=read)]
+    assert libraries.found(
+        _asked("Deposit?", before=before, folder=str(book), n_ctx=512), math.inf
+    ) == ((), [])
 
 
 def test_vectors_are_made_between_answers_and_go_with_the_chat(

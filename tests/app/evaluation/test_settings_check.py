@@ -180,3 +180,15 @@ def test_with_a_server_only_its_address_is_looked_at(write_settings: Write) -> N
     assert (fault.key, "http" in fault.why) == ("url", True)
     write_settings('backend = "remote"\n')
     assert [one.key for one in check_settings(Paths.of_this_user())] == ["backend"]
+
+
+@pytest.mark.usefixtures("llamacpp")
+@pytest.mark.parametrize("text", ["temperature = [", "top_q = 1"])
+def test_a_preset_that_cannot_be_used_is_told(text: str) -> None:
+    paths = Paths.of_this_user()
+    paths.presets.mkdir(parents=True)
+    (bad := paths.presets / "bad.toml").write_text(text)
+    (fault,) = check_settings(paths)
+    assert fault.source == str(bad)
+    assert str(bad) in fault.what
+    assert fault.remedy

@@ -101,6 +101,7 @@ def test_a_preset_that_cannot_be_used_says_why(folder: Path, content: bytes, tol
         found.get("bad")
     assert told in caught.value.summary
     assert str(folder / "bad.toml") in caught.value.summary
+    assert caught.value.remedy or content != b"temperature = ["
     assert found.about("bad").startswith("✕ ")
     assert found.names() == ["bad", *SHIPPED]
 

@@ -232,6 +232,22 @@ async def test_a_question_about_all_says_that_only_passages_were_read(chatting: 
         await chat.until("1 passage of 1 file")
 
 
+async def test_where_nothing_fits_that_is_said_beside_the_answer(
+    chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("piers.md").write_text("A boat lies at the pier. " * 400)
+    model = ScriptedModel(NOTE, n_ctx=512)
+    async with chatting(model, size=(120, 36), reads_ahead=False) as chat:
+        await chat.ready()
+        await chat.ask("How many boats are in @piers.md ?")
+        await chat.until(
+            lambda: (
+                "passages of piers.md were read" in chat.view.line_of(chat.view.dialogue.turns[-1])
+            )
+        )
+
+
 @pytest.mark.slow
 async def test_a_folder_that_was_searched_is_read_in_all(
     chatting: Chatting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
