@@ -43,8 +43,6 @@ MOST_PASSAGES = 3_000
 """Of the context, and in tokens, that the passages of one question may take. Of fifty questions
 nine in ten find theirs in 2,000 tokens, and no more do in 3,000 (tests/app/documents)."""
 
-_NO_ROOM = "no room is left for one; shorten the question, or use a larger --ctx"
-
 _SMALLEST_CONTEXT = 4096
 """Taken for the context while no model is loaded."""
 
@@ -103,7 +101,8 @@ def _attached(
 ) -> tuple[list[Attachment], list[str]]:
     """What a question is sent along with of folders, and of which of them no passage fits.
 
-    It is all of a small one, or passages; they leave room for the question and an answer. A file that the model has read goes in again only once it has changed, and a passage never.
+    It is all of a small one, or passages; they leave room for the question and an answer.
+    A file that the model has read goes in again only once it has changed, and a passage never.
     taken: tokens of what goes in beside them.
     """
     n_ctx = asked.n_ctx or _SMALLEST_CONTEXT
@@ -345,7 +344,8 @@ class Libraries:
         if seconds is not None:
             self.unread.pop(key := (asked.dialogue.folder, asked.text), None)
             if unread:
-                self.unread[key] = f"{', '.join(unread)}: {_NO_ROOM}"
+                remedy = "no room is left for one; shorten the question, or use a larger --ctx"
+                self.unread[key] = f"{', '.join(unread)}: {remedy}"
                 told.append(self.unread[key])
         return (*files, *found), told
 
