@@ -48,6 +48,7 @@ class ComposerDraft:
         self.attachments: tuple[Attachment, ...] = ()
         self._own: _LockedFile | None = None
         self._others: list[_LockedFile] = []
+        self._first = paths.unsent
         with suppress(OSError):
             make_private_folder(paths.data)
             self._take_over(_locked(paths.unsent))
@@ -79,11 +80,22 @@ class ComposerDraft:
         self.attachments = tuple(one for _, attachments in drafts for one in attachments)
         self.keep(self.left, self.attachments)
 
+    def _claim(self) -> _LockedFile | None:
+        """Lock a file of no earlier app's text, once the folder can be written."""
+        make_private_folder(self._first.parent)
+        for file in _locked(self._first):
+            if self._own is None and not file.text:
+                self._own = file
+            else:
+                file.lock.release()
+        return self._own
+
     def _write(self) -> None:
-        if self._own is None:
-            return
-        path = self._own.path
         with self._writing, suppress(OSError):
+            own = self._own or self._claim()
+            if own is None:
+                return
+            path = own.path
             latest = _joined(*self._latest)
             if latest != self._written:
                 if latest:
@@ -114,6 +126,8 @@ def _locked(first: Path) -> list[_LockedFile]:
                 break
         text = _text(path)
         if text is None:  # too large or unreadable: it stays for whoever can read it
+            if not lock.is_locked:  # the folder may not be entered: no other would do either
+                break
             lock.release()
             continue
         locked.append(_LockedFile(path, lock, text))

@@ -52,6 +52,11 @@ class Dialogue:
         return self._saver.chat
 
     @property
+    def is_behind(self) -> bool:
+        """Whether something of it is not saved."""
+        return self._saver.is_behind
+
+    @property
     def turns(self) -> list[Turn]:
         """The path shown, first question first; read only."""
         return self._tree.path
@@ -239,7 +244,7 @@ class Dialogue:
         history, saver = self.history, self._saver
         if history is None:
             return False
-        if saver.is_behind:
+        if saver.is_behind or self.fault:
             self._write()
         try:
             grows = any(turn.is_growing and turn not in self._growing for turn in self.turns)
@@ -312,10 +317,10 @@ class Dialogue:
             HistoryError: it cannot be written, or the chat is not saved.
         """
         self._write()
-        if self.history is None or self.chat is None:
-            raise UsageError("there is nothing to export yet")
         if self.fault:
             raise HistoryError("the chat is not saved", self.fault)
+        if self.history is None or self.chat is None:
+            raise UsageError("there is nothing to export yet")
         if path.exists():
             what = "is a folder" if path.is_dir() else "already exists"
             raise UsageError(f"{path} {what}", "", "Choose another name.")

@@ -63,6 +63,7 @@ class Saver:
         """
         if self._history is None:
             return
+        self._history.open_file()  # also if nothing is to be written yet: the user is warned early
         if self.chat is not None and not self._history.facts(self.chat):
             self.forget()
         if self.chat is None:

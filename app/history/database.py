@@ -42,6 +42,7 @@ _REASONS = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk reports an error",
     sqlite3.SQLITE_READONLY: "the file may only be read",
+    sqlite3.SQLITE_CANTOPEN: "the file or its folder may not be written",
 }
 
 Value = str | float | bytes
@@ -54,7 +55,10 @@ class _DamageError(HistoryError):
 
 class Database:
     def __init__(self, path: Path, *, repairs: bool) -> None:
-        """Open or create the file; repairs: whether a damaged one is rebuilt."""
+        """The file is opened, or created, by the first use; until that succeeds, each tries again.
+
+        repairs: whether a damaged one is rebuilt.
+        """
         self._path = path
         self._news: list[str] = []
         self._may_repair = repairs
@@ -62,10 +66,19 @@ class Database:
         self._data_version = -1
         self._synced_at = -math.inf
         self._connection = sqlite3.connect(":memory:")
-        try:
-            self._connect()
-        except _DamageError as error:
-            self._repair(error)
+        self._is_open = False
+
+    def open_file(self) -> None:
+        """Open or create the file, unless that was done.
+
+        Raises:
+            HistoryError: the file cannot be used.
+        """
+        if not self._is_open:
+            try:
+                self._connect()
+            except _DamageError as error:
+                self._repair(error)
 
     def news(self) -> str:
         """Return each message for the user once."""
@@ -154,13 +167,17 @@ class Database:
     def _connect(self) -> None:
         try:
             self._file = _private_file(self._path)
-            self._connection = connected(self._path, _WAIT_SECONDS)
+            wait = _NEXT_WAIT_SECONDS if self._has_waited else _WAIT_SECONDS
+            self._has_waited = True  # a next try must not hold up the app; use ends that
+            self._connection = connected(self._path, wait)
             self._data_version = -1
+            self._is_open = True
         except (ForeignFileError, NewerSchemaError) as error:
             raise HistoryError(f"cannot open the chats in {self._path}", str(error)) from error
         except (DamagedFileError, OSError, sqlite3.Error, UnicodeDecodeError) as error:
             kind = _DamageError if is_damage(error) or is_odd(error) else HistoryError
-            why = (isinstance(error, OSError) and error.strerror) or _reason(error)
+            is_system = isinstance(error, OSError)
+            why = f"{error.strerror}: {error.filename}" if is_system else _reason(error)
             raise kind(f"cannot open the chats in {self._path}", why) from error
 
     def _repair(self, error: "_DamageError") -> None:
@@ -197,6 +214,7 @@ class Database:
 
     def _check_file(self) -> None:
         """Check that the file still exists: SQLite reports no error for a deleted one."""
+        self.open_file()
         try:
             same = os.path.samestat(self._file, self._path.stat())
         except OSError as error:

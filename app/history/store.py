@@ -110,6 +110,7 @@ class History(Database):
             HistoryError: the file cannot be used.
         """
         history = cls(path.absolute(), repairs=repairs)
+        history.open_file()
         with suppress(HistoryError):  # another program may be writing; the next start purges
             history.purge()
         return history
@@ -441,6 +442,17 @@ def open_history(paths: Paths, *, repairs: bool = True) -> History:
             if not (number.isdecimal() and history.has_folder(int(number))):
                 Path(entry.path).unlink(missing_ok=True)
     return history
+
+
+def has_chats(paths: Paths) -> bool:
+    """Whether there is a database, or what keeps it from being seen, which opening it tells."""
+    try:
+        paths.history.stat()
+    except FileNotFoundError:
+        return paths.data.is_file()  # on Windows; elsewhere that is another error
+    except OSError:
+        return True
+    return True
 
 
 def index_of(paths: Paths, chat: int) -> Path:

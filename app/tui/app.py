@@ -63,7 +63,6 @@ class SpecchatApp(App[None]):
         engine: Engine,
         history: History | None,
         start: AppStart,
-        fault: str = "",
         permission: Permission | None = None,
     ) -> None:
         super().__init__(driver_class=terminal.driver_class())
@@ -79,7 +78,6 @@ class SpecchatApp(App[None]):
         self._permission = permission
         self._notices = (*start.notices, *map(str, faults))
         self._dialogue = Dialogue(history, start.system, engine.options.model or "")
-        self._dialogue.fault = fault
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._printable]
@@ -156,6 +154,14 @@ class SpecchatApp(App[None]):
     def crash(self) -> Exception | None:
         return self._exception
 
+    async def action_quit(self) -> None:
+        """Quit as the command does: Textual's own key, Ctrl+Q, comes before those of screens."""
+        chat = next((one for one in self.screen_stack if isinstance(one, ChatScreen)), None)
+        if chat is None:
+            self.exit()
+        elif not await chat.action_perform("quit") and self.screen is not chat:
+            self.notify(chat.prompt.area.fault)
+
     def action_help_quit(self) -> None:
         if isinstance(self.screen, ChatScreen):
             self.screen.prompt.area.interrupt()
@@ -186,20 +192,18 @@ def run(start: AppStart, paths: Paths, companion: Companion | None = None) -> in
         UsageError: the companion cannot run.
         Exception: the app crashed.
     """
-    history, fault = None, ""
     try:
         history = open_history(paths)
-    except HistoryError as error:
-        fault = str(error)
+    except HistoryError:  # told, and tried again at each use
+        history = History(paths.history.absolute(), repairs=True)
     permission = Permission()
     engine = Engine(start.session, paths, None, permission, permission.most_waste)
     sys.setswitchinterval(SWITCH_SECONDS)
     with ExitStack() as held:
-        if history is not None:
-            held.callback(history.close)
+        held.callback(history.close)
         if companion is not None:
             start = replace(start, served_at=held.enter_context(companion(engine)))
-        app = SpecchatApp(engine, history, start, fault, permission)
+        app = SpecchatApp(engine, history, start, permission)
         held.enter_context(app.exit_signals.handled())
         try:
             app.run()

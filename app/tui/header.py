@@ -185,7 +185,7 @@ class FaultReports:
         await self._view.show_fault(error.summary, remedy)
 
     async def _report_unsaved(self) -> None:
-        fault = self._view.dialogue.fault
+        fault = self._view.unsaved
         if fault == self._unsaved:
             return
         self._unsaved = fault

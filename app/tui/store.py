@@ -75,7 +75,7 @@ class Store(DOMNode):
     title: reactive[str] = reactive("")
     """Title of the chat; empty for a new one."""
     not_saved: reactive[str] = reactive("")
-    """Why the chat is not saved; empty if it is."""
+    """Why a chat is not saved; empty if all are."""
     is_broken_off: reactive[bool] = reactive(False)
     """Whether the last answer was interrupted, or failed."""
     is_asked: reactive[bool] = reactive(False)

@@ -100,7 +100,7 @@ class StoreWriter:
         store, view = self._store, self._view
         dialogue = view.dialogue
         store.title = dialogue.title
-        store.not_saved = dialogue.fault
+        store.not_saved = view.unsaved
         store.queued = len(dialogue.queue)
         store.is_answering = not view.is_idle
         asked = view.last_turn(USER)

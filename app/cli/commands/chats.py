@@ -16,7 +16,7 @@ from app.cli.output import Json, Output, write_result
 from app.cli.terminal import stderr, stdout
 from app.history import Chat, History
 from app.history.export import as_json, as_markdown, read_backup, write_export
-from app.history.store import open_history, remove_chat
+from app.history.store import has_chats, open_history, remove_chat
 from app.learned.registered import REMOVED_CHAT, taught_by
 from app.paths import Paths
 from app.printable import printable
@@ -44,7 +44,7 @@ def list_chats(
 ) -> None:
     """Print one line per chat, the latest first."""
     listed: list[Chat] = []
-    if Paths.of_this_user().history.exists():
+    if has_chats(Paths.of_this_user()):
         with _history() as history:
             listed = history.chats(query)
     facts = {"chats": [asdict(chat) for chat in listed]}
@@ -111,7 +111,7 @@ def remove(number: Number, json: Json = False, output: Output = None) -> None:
 @contextmanager
 def _history(*, creates: bool = False) -> Generator[History, None, None]:
     paths = Paths.of_this_user()
-    if not (creates or paths.history.exists()):
+    if not (creates or has_chats(paths)):
         raise UsageError("there are no chats yet")
     with closing(open_history(paths)) as history:
         try:

@@ -2,9 +2,11 @@
 
 import platform
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -104,6 +106,7 @@ def _facts(faults: Sequence[Fault], engines: Engines, here: dict[str, Any]) -> d
             "chats": sum(one.name.endswith(".sqlite3") for one in indexes),
             "bytes": sum(one.stat().st_size for one in indexes),
         },
+        "data": {"folder": str(paths.data), "fault": _fault_of(paths.data)},
         "upgrades": findings(paths),
         "embedding_model": settings_in_effect(paths).values.get(EMBEDDING_MODEL),
         "settings": {
@@ -112,6 +115,17 @@ def _facts(faults: Sequence[Fault], engines: Engines, here: dict[str, Any]) -> d
             "faults": [asdict(fault) for fault in faults],
         },
     }
+
+
+def _fault_of(folder: Path) -> str:
+    """Why nothing can be written to a folder, which may be missing; empty if it can."""
+    try:
+        existing = next(one for one in (folder, *folder.parents) if one.exists())
+        with tempfile.TemporaryFile(dir=existing, buffering=0) as probe:
+            probe.write(b"\0")
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _measured(chosen: EngineFacts) -> Bandwidth | None:
@@ -199,6 +213,10 @@ def _indexes(chats: int, bytes: int) -> str:  # noqa: A002 - as in the JSON
     return held if chats else ""
 
 
+def _unwritable(folder: str, fault: str) -> str:
+    return f"{folder} cannot be written, so chats are not saved: {fault}" if fault else ""
+
+
 def _lines(facts: dict[str, Any]) -> list[str]:
     device, split = facts["device"], facts["gpu_split"]
     disk = _rate(device, "disk")
@@ -222,6 +240,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "passage vectors": facts["embedding_model"],
         "settings": facts["settings"]["file"]
         + ("" if facts["settings"]["exists"] else " (missing: defaults apply)"),
+        "data folder": _unwritable(**facts["data"]),
         "for more speed": facts["advice"],
         "for more room": facts["memory_advice"],
     }

@@ -84,6 +84,11 @@ class ChatView(ShownChat):
         faults = (one.fault for one in (self.dialogue, *self._unsaved) if one.fault)
         return next(faults, "")
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether quitting now would lose something of a chat."""
+        return any(one.is_behind for one in (self.dialogue, *self._unsaved))
+
     # Commands
 
     async def open(self, dialogue: Dialogue, way_back: str = "") -> None:
@@ -233,6 +238,9 @@ class ChatView(ShownChat):
         self._keep_pending()
         for pending in [*self.growing]:
             self._keep(pending)
+        self._save_unsaved()
+        if self.dialogue.fault:
+            self.dialogue.refresh()
         self.libraries.close()
 
     async def show_version(self, turn: Turn, step: int) -> None:
@@ -664,10 +672,13 @@ class ChatView(ShownChat):
         await self.show_fault(error.summary, remedy)
         self._faulted = pending.turn
 
-    async def _follow_other_windows(self) -> None:
+    def _save_unsaved(self) -> None:
         for dialogue in self._unsaved:
             dialogue.refresh()
         self._unsaved = [dialogue for dialogue in self._unsaved if dialogue.fault]
+
+    async def _follow_other_windows(self) -> None:
+        self._save_unsaved()
         if not self._changing.locked() and self.dialogue.refresh():
             async with self._changing:
                 await self._show()

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from textual.screen import Screen
 from app.actions import ACTIONS, Action
 from app.dialogue.tree import Changes
 from app.engine.engine import Engine
+from app.history import HistoryError
 from app.printable import one_line
 from app.settings import file
 from app.tui.chat.view import ChatView
@@ -203,11 +205,12 @@ class AppCommands(Commands):
         return "  ".join(filter(None, [key, commands]))
 
     def quit(self) -> None:
-        """Quit; a chat that is not saved is given a second thought."""
-        fault = self.view.unsaved
-        if fault and fault not in self.warned_of:
+        """Quit; what is not saved is given a second thought."""
+        fault, typed = self.view.unsaved, self.prompt.area.unsent
+        is_behind = self.view.is_behind or any(one.text.strip() for one in typed)
+        if fault and is_behind and fault not in self.warned_of:
             self.warned_of.add(fault)
-            raise UsageError(f"a chat is not saved: {fault}; quitting again loses it")
+            raise UsageError(f"not saved: {fault}; quitting again loses what is not saved")
         self.app.exit()
 
 
@@ -264,7 +267,9 @@ class ModelCommands(Commands):
         from app.tui.screens.models import ModelsScreen
 
         engine, history = self.engine, self.view.dialogue.history
-        used = history.used_models() if history is not None else {}
+        used = dict[str, float]()
+        with suppress(HistoryError):  # the header says that chats cannot be read
+            used = history.used_models() if history is not None else {}
         screen = ModelsScreen(
             self.store,
             lambda: replace(models_here(engine), used=used),

@@ -121,6 +121,15 @@ def test_a_damaged_file_holds_none_and_is_replaced(tmp_path: Path, held: str) ->
     assert json.loads(file.read_text())["texts"][0][1] == "text"
 
 
+def test_a_folder_that_cannot_be_entered_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("app.chat.unsent.FileLock.acquire", refused)
+    monkeypatch.setattr("app.chat.unsent.read_bounded", refused)
+    assert ComposerDraft(Paths.of_this_user()).left == ""
+
+
 def test_a_folder_that_cannot_be_written_loses_only_the_comfort(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cleared = ClearedTexts(tmp_path / "file" / "cleared.json")

@@ -10,7 +10,7 @@ import pytest
 from app.chat.attachments import Attachment, AttachmentKind
 from app.dialogue.dialogue import Dialogue
 from app.dialogue.tree import ASSISTANT, USER, Change, Changes, OwnChanges, Turn
-from app.history import History
+from app.history import History, HistoryError
 from app.history.records import own_writer
 from backends.base import UsageError
 
@@ -248,6 +248,27 @@ def test_a_deleted_file_is_named(dialogue: Dialogue, path: Path) -> None:
     path.with_name("moved").rename(path)
     dialogue.refresh()
     assert texts(reopened(path, dialogue)) == ["question", "answer", "more", "of it"]
+
+
+def test_all_that_was_said_is_saved_once_the_folder_can_be(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    path = tmp_path / "data" / "chats.sqlite3"
+    with closing(History(path, repairs=True)) as history:
+        dialogue = Dialogue(history, "be brief", "demo")
+        dialogue.refresh()
+        assert (str(path.parent) in dialogue.fault, dialogue.is_behind) == (True, False)
+        _, answer = exchange(dialogue)
+        dialogue.add_version(answer, "another")
+        dialogue.enqueue("waits")
+        assert dialogue.fault
+        with pytest.raises(HistoryError, match="not saved"):
+            dialogue.export(tmp_path / "chat.md")
+        path.parent.unlink()
+        dialogue.refresh()
+        assert (dialogue.fault, dialogue.is_behind) == ("", False)
+        again = reopened(path, dialogue)
+    assert texts(again) == ["question", "another"]
+    assert [one.text for one in again.queue] == ["waits"]
 
 
 class Light:

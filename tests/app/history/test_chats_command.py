@@ -35,6 +35,22 @@ def test_list(specchat: Specchat, chat: int) -> None:
     assert (found["number"], found["messages"]) == (chat, 2)
 
 
+@pytest.mark.usefixtures("llamacpp")
+def test_a_data_folder_that_is_none_is_told(specchat: Specchat) -> None:
+    data = Paths.of_this_user().data
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.touch()
+    for command in (("list",), ("show", "1")):
+        ended = specchat("chats", *command)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert str(data) in ended.stderr
+    facts = json.loads(specchat("doctor", "--json").stdout)["data"]
+    assert facts["folder"] == str(data)
+    assert facts["fault"]
+    data.unlink()
+    assert json.loads(specchat("doctor", "--json").stdout)["data"]["fault"] == ""
+
+
 def test_a_list_tells_versions_and_names_a_chat_by_the_command_whose_output_it_begins_with(
     specchat: Specchat,
 ) -> None:

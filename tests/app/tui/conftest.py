@@ -175,7 +175,7 @@ def chatting() -> Chatting:
         options: SessionOptions | None = None,
     ) -> AsyncIterator[Chat]:
         paths = Paths.of_this_user()
-        history = History.open(paths.history) if keeps else None
+        history = History(paths.history, repairs=True) if keeps else None
         refusal = "" if reads_ahead else "switched off"
         opens = None if options else opened(model)
         engine = Engine(options or SessionOptions(draft="off"), paths, opens, lambda: refusal)

@@ -1,6 +1,7 @@
 """Talking to the app: answers stream, stop, fail, are asked again, and nothing typed is lost."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
@@ -8,6 +9,7 @@ import pytest
 from textual.events import Key
 
 from app.engine.status import Phase
+from app.history import History
 from app.paths import Paths
 from app.tui.chat.answer import GrowingMarkdown
 from app.tui.chat.messages import QuestionView
@@ -497,12 +499,60 @@ async def test_the_queue_goes_on_after_an_earlier_answer_was_continued(chatting:
         await chat.idle()
 
 
-async def test_an_unsaved_chat_is_given_one_second_thought(chatting: Chatting) -> None:
+@pytest.fixture
+def blocked() -> Path:
+    """The data folder, in whose place is a file."""
+    data = Paths.of_this_user().data
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.touch()
+    return data
+
+
+async def test_an_unsaved_chat_is_given_one_second_thought(
+    chatting: Chatting, blocked: Path
+) -> None:
     async with chatting(ScriptedModel(WORDS[:3])) as chat:
         await chat.ask("one")
-        chat.view.dialogue.fault = "the disk is full"
+        await chat.press("ctrl+q")
+        assert str(blocked) in chat.prompt.fault
+        assert chat.app.is_running
+        assert await chat.screen.action_perform("quit")
+
+
+async def test_chats_are_kept_until_the_data_folder_can_be_written(
+    chatting: Chatting, blocked: Path
+) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.until(lambda: str(blocked) in chat.app.store.not_saved)
+        await chat.screen.action_perform("model")  # the list needs no chats
+        await chat.until(lambda: chat.app.screen is not chat.screen)
+        await chat.press("escape")
+        await chat.ask("first")
+        await chat.screen.action_perform("new")
+        await chat.ask("second")
+        await chat.screen.action_perform("new")
+        await chat.pilot.pause()
+        assert str(blocked) in chat.app.store.not_saved
         assert not await chat.screen.action_perform("quit")
-        assert "the disk is full" in chat.prompt.fault
+        assert "quitting again loses" in chat.prompt.fault
+        blocked.unlink()
+        await chat.until(lambda: not chat.app.store.not_saved)
+        await chat.ask("third")
+        chat.prompt.text = "typed"
+    with closing(History.open(blocked / "chats.sqlite3")) as history:
+        titles = {one.title: one.messages for one in history.chats()}
+    assert titles == {"first": 2, "second": 2, "third": 2}
+    assert (blocked / "unsent.txt").read_text() == "typed"
+
+
+@pytest.mark.usefixtures("blocked")
+async def test_quitting_with_nothing_to_lose_never_asks(chatting: Chatting) -> None:
+    async with chatting(ScriptedModel(WORDS[:3])) as chat:
+        await chat.until(lambda: bool(chat.app.store.not_saved))
+        chat.prompt.text = "typed"
+        assert not await chat.screen.action_perform("quit")
+        chat.prompt.text = ""
+        chat.screen.commands.warned_of.clear()
         assert await chat.screen.action_perform("quit")
 
 
