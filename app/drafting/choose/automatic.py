@@ -107,9 +107,11 @@ def _at_hand(known: Knowledge, paths: Paths) -> Iterator[DrafterInfo]:
 def _may_pay(info: DrafterInfo, known: Knowledge) -> bool:
     """Whether it is expected to pay, or would if it is untried and better than its kind.
 
-    A copy of the target is not made on such a hope: that takes minutes.
+    Not where something was measured when it was trained, nor for a copy of the target, which takes
+    minutes to make.
     """
-    return _gain(info, known, _HOPED if info.recipe is None else 0.0) >= WORTHWHILE
+    is_unknown = info.recipe is None and info.prior is None
+    return _gain(info, known, _HOPED if is_unknown else 0.0) >= WORTHWHILE
 
 
 def _gain(info: DrafterInfo, known: Knowledge, least: float = 0.0) -> float:
