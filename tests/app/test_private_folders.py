@@ -86,7 +86,9 @@ def test_a_home_that_cannot_be(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "file"))
-    assert specchat("chats", "list").returncode == 0
+    listed = specchat("chats", "list")
+    assert (listed.returncode, listed.stdout) == (1, "")
+    assert "cannot open the chats" in listed.stderr
     assert specchat("ask", "--max-tokens", "0", "hi").returncode == 2
 
 
