@@ -11,8 +11,13 @@ from backends.chat.message import Message
 from backends.chat.reply_form import THINK_AUTO
 from decoding.constraint.grammar import Grammar
 
-LEFT_FOR_ANSWER = 512
+_LEFT_FOR_ANSWER = 512
 """Tokens that stay free for an answer; of a small context a quarter."""
+
+
+def most_of_prompt(n_ctx: int) -> int:
+    """The most tokens of a prompt that leaves room for an answer."""
+    return n_ctx - min(n_ctx // 4, _LEFT_FOR_ANSWER)
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class Conversation:
         Raises:
             PromptTooLongError: the last message does not fit even alone.
         """
-        room = n_ctx - min(n_ctx // 4, LEFT_FOR_ANSWER)
+        room = most_of_prompt(n_ctx)
         dropped = 0
         prompt = render(self.messages())
         if len(prompt.tokens) > room and len(self.turns) > 1:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from app.chat.attachments import Attachment, AttachmentKind, Attachments
-from app.chat.conversation import LEFT_FOR_ANSWER
+from app.chat.conversation import most_of_prompt
 from app.chat.named_files import names_in
 from app.chat.read_all import is_of_reading
 from app.chat.sources import Source, sources_of
@@ -106,7 +106,7 @@ def _attached(
     taken: tokens of what goes in beside them.
     """
     n_ctx = asked.n_ctx or _SMALLEST_CONTEXT
-    free = n_ctx - min(n_ctx // 4, LEFT_FOR_ANSWER) - taken - _tokens(asked.text)
+    free = most_of_prompt(n_ctx) - taken - _tokens(asked.text)
     whole = min(int(n_ctx * WHOLE_SHARE) - taken, free)
     room = min(int(n_ctx * PASSAGES_SHARE), MOST_PASSAGES, free)
     read = [one for turn in asked.before[asked.dialogue.dropped :] for one in turn.attachments]

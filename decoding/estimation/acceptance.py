@@ -75,7 +75,9 @@ _MOST_HOPED = 0.99
 
 _CARRIED = 40.0
 """Most observations that counts of earlier sessions or of a trial count for, two thirds of a full
-count, as the next text may differ."""
+count, as the next text may differ. Where four tokens cost 2.0 plain steps, drafters right at 0.9
+make the first six replies 1.17 times as fast, with 20 1.15; trials that promised too much cost the
+same with both (simulated)."""
 
 LEAST = 0.005
 """Distance that estimates keep from 0 and 1, so that log odds are finite: a token in 200."""

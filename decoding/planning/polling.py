@@ -1,7 +1,6 @@
 """When drafters are asked: at each step while that promises something, else seldom."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from decoding.estimation.cost import CostModel
 from decoding.planning.managed_drafter import ManagedDrafter
@@ -27,11 +26,13 @@ class PollSchedule:
     def begin(self, step: int) -> None:
         self.due, self._until = 0, step + _PATIENCE
 
-    def settle(
-        self, step: int, *, is_promising: bool, is_hopeful: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Record a poll; is_hopeful: whether to go on although nothing looked promising."""
-        if is_promising or (step >= self._until and is_hopeful()):
+    def is_impatient(self, step: int) -> bool:
+        """Whether nothing looked promising for long."""
+        return step >= self._until
+
+    def settle(self, step: int, *, is_promising: bool) -> None:
+        """Record a poll."""
+        if is_promising:
             self._until = step + _PATIENCE
         interval = 1 if step < self._until else _SELDOM
         self.due = (step // interval + 1) * interval
@@ -80,9 +81,10 @@ class Polling:
         """
         for managed, schedule in self._schedules:
             if managed in asked:
-                is_hopeful = partial(is_promising, managed, self._costs)
-                is_asked_on = managed in promising
-                schedule.settle(self._step, is_promising=is_asked_on, is_hopeful=is_hopeful)
+                may_pay = managed in promising or (
+                    schedule.is_impatient(self._step) and is_promising(managed, self._costs)
+                )
+                schedule.settle(self._step, is_promising=may_pay)
         self._next = min(
             (schedule.due for managed, schedule in self._schedules if not managed.dropped),
             default=0,
